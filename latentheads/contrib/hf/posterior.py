@@ -79,4 +79,4 @@ def _encode(model: Pretrained, batches: Any) -> Any:
         batches = [batches]
     if isinstance(batches, Part) or not isinstance(batches, Iterable):
         return batches
-    return (model.batch(batch) if isinstance(batch, Mapping) else batch for batch in batches)
+    return (batch if isinstance(batch, Batch) else model.batch(batch) for batch in batches)

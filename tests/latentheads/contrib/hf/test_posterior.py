@@ -56,7 +56,8 @@ def test_a_head_that_is_off_is_one_that_a_subset_does_not_have(name: str) -> Non
 def test_a_network_is_plain_again_after_an_error(network: Any) -> None:
     for part, message in (
         (3, "^batches must be a part of the corpus"),
-        ([3], "^batches must be made"),
+        ([3], "^inputs must be tensors by name, as a tokenizer gives"),
+        ("a text", "^inputs must be tensors by name, as a tokenizer gives"),
     ):
         with pytest.raises(ValueError, match=message):
             unchecked(lh.head_posterior)(network, part)
