@@ -151,7 +151,7 @@ class HeadModel(LatentModel):
     def smoothing(self) -> float:
         return self.label_smoothing if self.training else 0.0
 
-    def forward(self, batch: Batch, observe: bool = True) -> Any:
+    def forward(self, batch: Batch, *, observe: bool = True) -> Any:
         """Sample every head, then the target.
 
         Args:

@@ -327,6 +327,8 @@ def test_importance_needs_a_sample(batch: Batch) -> None:
     model = build()
     with pytest.raises(ValueError, match=r"^num_samples must be at least 1, got 0$"):
         importance(model, Tied(model), batch, num_samples=0)
+    with pytest.raises(TypeError, match="positional arguments"):  # not taken for observe
+        importance(model.eval(), Tied(model), batch, 8)
 
 
 def test_importance_bound_is_the_log_mean_weight() -> None:
