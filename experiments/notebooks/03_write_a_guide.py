@@ -286,7 +286,7 @@ for block in model.latent_blocks:
     block.prior.load_state_dict(run.guide.families[block.block.key].state_dict())
 samples = options["num_samples"]
 found = {
-    "as a guide": run.evaluate("test", samples),
+    "as a guide": run.evaluate("test", num_samples=samples),
     "as a prior": lh.evaluate(model, Tied(model), corpus.test, num_samples=samples),
 }
 pd.DataFrame(

@@ -238,7 +238,7 @@ class Run(TrainedModel):
         return generate_texts(self, prompts, options, num_return_sequences, seed=seed)
 
     def evaluate(
-        self, part: Literal["train", "valid", "test"] = "test", num_samples: int | None = None
+        self, part: Literal["train", "valid", "test"] = "test", *, num_samples: int | None = None
     ) -> Report:
         """Evaluates the bound and the other metrics on a part of the corpus.
 
