@@ -146,7 +146,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         return {n: what for n, what in unused.items() if options.get(n, default[n]) != default[n]}
 
     def post_init(self) -> None:
-        """Make the posteriors of latents, after the constructors of all subclasses.
+        """Make the posteriors of latents, after all constructors, on the device of the model.
 
         Raises:
             ValueError: Options that were given have no effect in this model.
@@ -173,6 +173,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
                     )
                 posteriors = self.shared_posteriors if latent.is_shared else self.latent_posteriors
                 posteriors.update(posterior.by_site(latent.sites))
+        self.to(self.model.device)
 
     def latent_posterior(self, name: str, prior: Any) -> Any:
         """The posterior at a site of a discrete latent; at any other site the prior itself.

@@ -7,6 +7,7 @@ its content is checked before it is traversed.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -59,9 +60,24 @@ def parse_yaml(text: str) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Loads YAML without aliases, tags and repeated keys, up to a maximum depth."""
+    """Loads YAML without aliases, tags and repeated keys, up to a maximum depth.
+
+    The words of YAML 1.1 that are no values in YAML 1.2 are texts: no (Norwegian), 12:30, 012,
+    2020-01-01. All texts are quoted that PyYAML writes and this reads as another value.
+    """
 
     depth = 0
+    yaml_implicit_resolvers: dict[Any, Any] = {  # noqa: RUF012
+        None: [
+            (f"tag:yaml.org,2002:{kind}", re.compile(rf"({pattern})\Z"))
+            for kind, pattern in {
+                "null": "~|null|Null|NULL|",
+                "bool": "true|True|TRUE|false|False|FALSE",
+                "int": "[-+]?(0|[1-9][0-9]*)",
+                "float": r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?|[-+]?\.inf|\.nan",
+            }.items()
+        ]
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Makes a mapping, after checking that no key of it is repeated."""

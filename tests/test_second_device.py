@@ -26,6 +26,7 @@ from latentheads.batch import Batch
 from latentheads.contrib.speech.ctc import CTC
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.sampling import sample_text
+from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.objective import Head_ELBO
@@ -260,6 +261,31 @@ def test_no_selection_waits(
         family.temperature = 1.0 if gradient == "straight-through" else None
     elbo = GRADIENTS[gradient](analytic=True)
     assert_same_there(there, elbo, model, guide, of_tasks(batch, one), [])
+
+
+class Own(ModelGuide):
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.layer = nn.Linear(2, 2)
+
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        return prior
+
+
+@pytest.mark.parametrize("make", [*FORMS.values(), Own], ids=[*FORMS, "own"])
+def test_a_guide_is_made_where_its_model_is(
+    make: Callable[[Any], Any], batch: Batch, there: There
+) -> None:
+    """Of the CPU's noise, so that a seed has the same start."""
+    model = selecting(make_selector("bernoulli", 2, 3, ("decoder-self",), 2, 3)).float()
+    torch.manual_seed(1)
+    here = [*make(model).parameters()]
+    with there() as device:
+        torch.manual_seed(1)
+        guide = make(model.to(device.name))
+        assert {parameter.device.type for parameter in guide.parameters()} == {device.name}
+        close(home([*guide.parameters()]), home(here), rtol=0, atol=0)
+        evaluate(model, guide, [of_tasks(batch, False)])
 
 
 def test_no_adapter_waits(batch: Batch, there: There) -> None:

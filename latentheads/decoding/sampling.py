@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.decoding.topk import topk
 from latentheads.handlers import PlugIn
-from latentheads.model import DecodingState
+from latentheads.model import Decoder
 from latentheads.options import OptionError
 from latentheads.passes import passes
 
@@ -26,25 +26,10 @@ CHUNK = 256
 """Most tokens fed in one pass: a pass computes logits of the whole vocabulary after each."""
 
 
-@runtime_checkable
-class IncrementalDecoder(Protocol):
-    """A model that decodes token by token."""
-
-    @property
-    def device(self) -> torch.device:
-        """Its device."""
-
-    def begin(self, batch: Batch) -> DecodingState:
-        """Prepares the state for decoding a batch."""
-
-    def step(self, tokens: Tensor, state: DecodingState) -> Tensor:
-        """Feeds further tokens; returns the logits after each."""
-
-
 @torch.no_grad()
 @passes()
 def sample_text(
-    model: IncrementalDecoder,
+    model: Decoder,
     prompts: Sequence[Sequence[int]],
     length: int,
     temperature: float = 1.0,
@@ -130,7 +115,7 @@ class _Window:
         context: Tokens of a full block that the next window starts with.
     """
 
-    def __init__(self, model: IncrementalDecoder, block_size: int, context: int) -> None:
+    def __init__(self, model: Decoder, block_size: int, context: int) -> None:
         self.model, self.block_size, self.context = model, block_size, context
         self.state: Any = None
         self.start = self.fed = 0

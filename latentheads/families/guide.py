@@ -77,6 +77,7 @@ class Guide(ModelGuide):
         for module in self.model.latent_outputs:
             self.families[module.block.key] = self.outputs(module)
             self._blocks[module.site] = module.block
+        self.to(self.model.device)
         self._check_has_posterior()
 
     @abstractmethod

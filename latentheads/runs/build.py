@@ -139,7 +139,7 @@ def apply_pruning(
 
 
 def freeze_parameters(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:
-    """Freezes the parameters that ``train`` does not include, and empty ones."""
+    """Freezes the parameters that ``train_only`` does not include."""
     for module in (model, guide):
         for name, parameter in module.named_parameters():
             trained = {
@@ -147,7 +147,7 @@ def freeze_parameters(settings: Settings, model: HeadModel, guide: ModelGuide) -
                 "adapters": ".adapters." in name,
                 "guide": module is guide,
             }[settings.train_only]
-            parameter.requires_grad_(parameter.requires_grad and trained and parameter.numel() > 0)
+            parameter.requires_grad_(parameter.requires_grad and trained)
     all_frozen = not any(p.requires_grad for p in (*model.parameters(), *guide.parameters()))
     # a guide without parameters can still be evaluated
     if all_frozen and settings.train_only != "guide":

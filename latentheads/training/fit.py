@@ -153,7 +153,7 @@ def fit_pair(
 ) -> Fitted:
     """Trains one pair, as :func:`fit` does; of several pairs an option need not act on each."""
     check_pair(model, guide)
-    guide.to(model.device)  # it is made on the CPU, wherever its model is
+    guide.to(model.device)  # the model may have been moved since the guide was made
     source = batches if isinstance(batches, Part) else _make_loader(batches, options, seed)
     engine = Engine(model, guide, source, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)

@@ -160,7 +160,9 @@ class CosineRestartsSchedule(Schedule):
 
     def factor(self, step: int, training: Training) -> float:
         """The factor within the cycle that a step belongs to."""
-        position, length, scale = float(step - training.warmup), float(self.period), 1.0
+        position, length = float(step - training.warmup), float(self.period)
+        cycles = position // length if self.growth == 1 else 0.0  # the loop is for growing ones
+        position, scale = position - cycles * length, self.shrink**cycles
         while position >= length:
             position, scale = position - length, scale * self.shrink
             length *= self.growth

@@ -423,6 +423,16 @@ def test_times_lie_within_a_short_sound() -> None:
     assert to_textgrid(words, 39.9235).count(f"xmax = {words[0].end}\n") == 4
 
 
+def test_words_of_no_length_are_left_out_of_both_tiers() -> None:
+    """Of two points at one time Praat keeps the first alone."""
+    starts = torch.tensor([0.2, 0.5, 0.5, 1.0])
+    words = to_word_times([*"abcd"], {"starts": BoundaryTimes(*[starts] * 3)}, 1.0)
+    grid = to_textgrid(words, 1.0)
+    assert re.findall(r'text = "(\w*)"', grid) == ["", "a", "c"]
+    assert re.findall(r"number = (\S+)", grid) == ["0.2", "0.5"]
+    assert to_textgrid(words[1:2], 1.0).count("size = ") == 3
+
+
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
     processor = transformers.WhisperProcessor.from_pretrained(whisper)

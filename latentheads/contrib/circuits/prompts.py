@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from typing import Any, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from latentheads.checks import check_as_many
 from latentheads.errors import shown
 
-Rows = Sequence[Sequence[int] | Tensor]
+Rows = Sequence[Sequence[int] | Tensor | NDArray[Any]] | Tensor | NDArray[Any]
 """Tokens of each prompt."""
 
 
@@ -73,9 +74,9 @@ class Prompts:
     @classmethod
     def of(
         cls,
-        token_ids: Rows | Tensor,
-        right: Rows | Tensor | None = None,
-        wrong: Rows | Tensor | None = None,
+        token_ids: Rows,
+        right: Rows | None = None,
+        wrong: Rows | None = None,
         pad: int = 0,
     ) -> Prompts:
         """Makes prompts whose last token's prediction is scored.
@@ -117,10 +118,10 @@ def check_padding(inputs: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{name} must have its padding on the right, or position_ids be given")
 
 
-def _list_rows(name: str, rows: Rows | Tensor) -> list[Sequence[int]]:
-    listed = [row.tolist() if isinstance(row, Tensor) else row for row in rows]
+def _list_rows(name: str, rows: Rows) -> list[Sequence[int]]:
+    listed: list[Any] = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
     if any(
-        isinstance(row, Real | str) or not all(isinstance(token, Integral) for token in row)
+        not isinstance(row, Sequence) or any(not isinstance(x, SupportsIndex) for x in row)
         for row in listed
     ):
         raise ValueError(f"{name} must be a list of tokens for each prompt, got {shown(rows)}")

@@ -106,7 +106,7 @@ def learn_noise(
     elbo = Head_ELBO(kl_weight=kl_weight, analytic=True)
     optimizer = torch.optim.Adam(log_scales, lr=learning_rate)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(training_batches))
-    with evaluation_mode(model), fixed_noise(seed, parameter.device):
+    with evaluation_mode(model), fixed_noise(seed, parameter.device), torch.enable_grad():
         for batch in training_batches:
             optimizer.zero_grad()
             loss = elbo.differentiable_loss(model, guide, batch.to(parameter.device))

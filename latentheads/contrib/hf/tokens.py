@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
-"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
+"""A function of embeddings, or of their file, that compute positions from tokens, not padding."""
 
 
 def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
@@ -50,4 +51,8 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
 
 def computes_positions(network: nn.Module) -> bool:
     """Whether a network computes positions from its tokens, skipping padding, as RoBERTa does."""
-    return any(hasattr(module, POSITIONS_FROM_TOKENS) for module in network.modules())
+    return any(
+        hasattr(place, POSITIONS_FROM_TOKENS)
+        for module in network.modules()
+        for place in (module, sys.modules.get(type(module).__module__))
+    )

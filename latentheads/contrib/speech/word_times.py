@@ -75,15 +75,18 @@ def _clock(seconds: float) -> str:
 
 
 def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
-    """A tier of words, and a tier of points at their starts, each with its interval."""
+    """A tier of words, and a tier of points at their starts, each with its interval.
+
+    Both are without words of no length: Praat has no such interval, and one point at a time.
+    """
+    words = [word for word in words if word.end > word.start]
     spans: list[tuple[float, float, str]] = []
     # as times are, which are rounded otherwise: no interval may end after its tier
     last, duration = 0.0, max([round(duration, 3), *(word.end for word in words)])
     for word in words:
-        if word.end > word.start:  # an interval of Praat has a length
-            spans += [(last, word.start, "")] if word.start > last else []
-            spans.append((word.start, word.end, word.word))
-            last = word.end
+        spans += [(last, word.start, "")] if word.start > last else []
+        spans.append((word.start, word.end, word.word))
+        last = word.end
     spans += [(last, duration, "")] if duration > last else []
     lines = [
         'File type = "ooTextFile"\nObject class = "TextGrid"\n',

@@ -39,7 +39,8 @@ class SubsetTable:
     """Log-probabilities of the gates of a block, given those of all lower blocks.
 
     Attributes:
-        log_probs: One for every subset of the heads of this block and of all lower ones.
+        log_probs: One for every subset of the heads of this block and of all lower ones. They are
+            normalised, as the logits of torch's ``Categorical`` are.
         heads: Heads of this block.
         first: Heads of all lower blocks.
     """
@@ -47,6 +48,10 @@ class SubsetTable:
     log_probs: Float[Tensor, "*batch joint"]
     heads: int
     first: int = 0
+
+    def __post_init__(self) -> None:
+        rows = self.log_probs.unflatten(-1, (2**self.heads, 2**self.first))
+        object.__setattr__(self, "log_probs", rows.log_softmax(-2).flatten(-2))
 
     def given(self, lower: Float[Tensor, "*sample lower"] | None) -> Float[Tensor, "*out subset"]:
         """Log-probabilities of the subsets of this block, given the gates of lower blocks."""
@@ -120,9 +125,8 @@ def joint_conditionals(
     for index, number in reversed(list(enumerate(heads))):
         first = sum(heads[:index])
         rows = log_joint.unflatten(-1, (2**number, 2**first))
+        tables.insert(0, SubsetTable(log_joint, number, first))
         log_joint = rows.logsumexp(-2)
-        conditional = rows - log_joint.unsqueeze(-2)
-        tables.insert(0, SubsetTable(conditional.flatten(-2), number, first))
     return tables
 
 

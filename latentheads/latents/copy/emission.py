@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -275,9 +275,11 @@ class CopiedTokens(AlignedTokens):
     def token_log_prob(
         self, value: Int[Tensor, "*tokens token"], expected_gradient: ExpectedGradient = 1.0
     ) -> Float[Tensor, "*batch token"]:
-        enabled, dtype = self.autocast
+        hidden, (enabled, dtype) = self.alignment_pass.hidden, self.autocast
+        words = torch.broadcast_shapes(value.shape, hidden.states.shape[:-1])
+        hidden = replace(hidden, states=hidden.states.expand(*words, -1))
         with torch.autocast(value.device.type, dtype, enabled):
-            emissions = self.alignment_pass.emission_log_probs(value)
-        choice = self.choices
-        table = emissions.expand(*choice.shape, -1)
+            emissions = replace(self.alignment_pass, hidden=hidden).emission_log_probs(value)
+        shape = torch.broadcast_shapes(words, self.choices.shape)
+        table, choice = emissions.expand(*shape, -1), self.choices.expand(shape)
         return table.gather(-1, choice[..., None])[..., 0] * self.valid

@@ -207,6 +207,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             Settings.read(path)
 
 
+def test_a_value_of_a_file_is_what_its_option_says(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    data = "{class: pairs, folder: 2020-01-01, source: no, target: en, lowercase: off}"
+    path.write_text(f"data: {data}\ntrain: {{learning_rate: 1e-3, steps: 012}}")
+    settings = Settings.read(path)
+    assert (settings.data.source, settings.data.folder) == ("no", "2020-01-01")
+    assert settings.data.lowercase is False
+    assert (settings.train.learning_rate, settings.train.steps) == (1e-3, 12)
+    path.write_text("train: {steps: 12:30}")
+    with pytest.raises(ValueError, match=r"^train\.steps must be a whole number, got '12:30'$"):
+        Settings.read(path)
+
+
 def test_what_is_trusted_is_a_class_or_its_path_or_several() -> None:
     for trusted in ("fractions:Fraction", Fraction, ["fractions:Fraction"], (Fraction,)):
         assert trusted_paths(trusted) == {"fractions:Fraction"}

@@ -57,6 +57,16 @@ def test_cosine_cycles_of_no_whole_number_of_steps_begin_between_two() -> None:
         assert plan.rate_factor(step + 2) == pytest.approx(expected)
 
 
+def test_cosine_cycles_of_one_length_are_not_counted_one_by_one() -> None:
+    schedule = CosineRestartsSchedule(period=4, shrink=0.5, min_rate=0.1)
+    plan = Training(steps=80, warmup_steps=2, learning_rate=1.0, schedule=schedule)
+    first = [plan.rate_factor(step + 2) for step in range(4)]
+    for cycle in (1, 7, 19):
+        factors = [plan.rate_factor(4 * cycle + step + 2) for step in range(4)]
+        assert factors == [0.5**cycle * factor for factor in first]
+    assert plan.rate_factor(10**16) == 0
+
+
 def test_one_cosine_covers_all_steps() -> None:
     plan = Training(steps=20, warmup_steps=0, schedule=CosineSchedule())
     assert plan.rate_factor(0) == 1

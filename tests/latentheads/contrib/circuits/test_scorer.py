@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import accelerate
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -218,8 +219,9 @@ def test_prompts_and_a_scorer_print_a_line() -> None:
     assert repr(PROMPTS) == "Prompts(3 prompts, 1 of 5 positions scored, right, wrong)"
 
 
-def test_prompts_may_be_rows_of_a_tensor() -> None:
-    prompts = Prompts.of(torch.tensor([[3, 4], [5, 6]]), right=torch.tensor([[1], [2]]))
+@pytest.mark.parametrize("array", [torch.tensor, np.array])
+def test_prompts_may_be_rows_of_a_tensor(array: Callable[[Any], Any]) -> None:
+    prompts = Prompts.of(array([[3, 4], [5, 6]]), right=array([[1], [2]]))
     assert prompts.inputs["input_ids"].tolist() == [[3, 4], [5, 6]]
     assert prompts.right is not None
     assert prompts.right.tolist() == [[1], [2]]
@@ -315,6 +317,8 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             lambda: unchecked(SubsetScorer(plain, PROMPTS, [(0, 1)]))(torch.zeros(1)),
             r"gates must be rows of 1 heads, got shape \(1,\)",
         ),
+        (lambda: Prompts.of(np.array([3, 4])), r"token_ids must be a list of tokens"),
+        (lambda: Prompts.of(np.ones((2, 2))), r"token_ids must be a list of tokens"),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive and finite, got 0\.0"),
         (
@@ -346,5 +350,5 @@ def test_padding_on_the_right_is_accepted_in_masks_of_any_type(dtype: torch.dtyp
 
 
 def test_prompts_of_tensors_are_those_of_lists() -> None:
-    tensors = [torch.tensor([3, 4]), torch.tensor([5])]
+    tensors = [torch.tensor([3, 4]), np.array([5])]
     assert Prompts.of(tensors).inputs["input_ids"].tolist() == [[3, 4], [5, 0]]

@@ -50,6 +50,8 @@ def test_learning_leaves_model_and_stream_of_noise_as_they_were() -> None:
     kept = {name: tensor.clone() for name, tensor in before.items()}
     first, again, other = (learn_noise(model, [batch] * 3, seed=seed) for seed in (0, 0, 1))
     assert all(first[name].equal(again[name]) for name in first)
+    with torch.no_grad():
+        assert learn_noise(model, [batch] * 3)["encoder.0.self"].equal(first["encoder.0.self"])
     assert not all(first[name].equal(other[name]) for name in first)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())

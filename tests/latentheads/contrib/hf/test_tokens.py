@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+import transformers
 
 from latentheads.contrib.hf.tokens import check_tokens
-from tests.latentheads.contrib.hf.networks import TYPES, gpt2, grouped, roberta, t5, whisper
+from tests.latentheads.contrib.hf.networks import (
+    HEADS,
+    SIZES,
+    TYPES,
+    gpt2,
+    grouped,
+    roberta,
+    t5,
+    whisper,
+)
 
 LONG = {"input_ids": torch.ones(1, 17, dtype=torch.long)}
 
@@ -21,8 +34,15 @@ def test_a_network_without_a_table_of_positions_reads_texts_of_any_length() -> N
         check_tokens(LONG, gpt2())
 
 
-def test_positions_that_begin_after_the_id_of_padding_are_fewer() -> None:
-    network, text = roberta(), torch.arange(3, 17)[None] % 10 + 3
+def esm() -> Any:
+    """A function of its file computes its positions, which is a method of others."""
+    tokens = {"vocab_size": TYPES, "mask_token_id": 1, "pad_token_id": 2}
+    return transformers.EsmForMaskedLM(transformers.EsmConfig(**tokens, **SIZES, **HEADS))
+
+
+@pytest.mark.parametrize("make", [roberta, esm])
+def test_positions_that_begin_after_the_id_of_padding_are_fewer(make: Callable[[], Any]) -> None:
+    network, text = make(), torch.arange(3, 17)[None] % 10 + 3
     network(fits := torch.nn.functional.pad(text[:, :13], (0, 4), value=2))
     check_tokens({"input_ids": fits}, network)
     with pytest.raises(ValueError, match=r"has 14 tokens, and the network has positions for 13:"):

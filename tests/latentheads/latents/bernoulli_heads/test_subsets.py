@@ -61,6 +61,14 @@ def test_it_is_normalised_given_lower_blocks() -> None:
         torch.testing.assert_close(rows.logsumexp(-1), torch.zeros(7, dtype=torch.float64))
 
 
+def test_so_are_weights_of_ones_own() -> None:
+    table = a_table(batch=(7,))
+    weights = table.log_probs + torch.randn(7, 1, 4, dtype=torch.float64).expand(-1, 8, -1).flatten(
+        1
+    )
+    torch.testing.assert_close(SubsetTable(weights, 3, 2).log_probs, table.log_probs)
+
+
 def test_each_sample_of_lower_gates_selects_its_own_row() -> None:
     table, lower = a_table(batch=(4,)), all_subsets(2, LIKE)
     rows = table.given(lower)

@@ -172,6 +172,16 @@ def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str, for
         torch.testing.assert_close(by_logits, tokens.log_prob(batch.scored))
 
 
+@every_form
+@every_kind
+def test_samples_of_the_tokens_stand_in_front(kind: str, form: str) -> None:
+    batch = batch_of(kind)
+    distribution = build(kind, **FORMS[form]).token_distribution(batch)
+    tokens = distribution.sample((6, 5))
+    expected = torch.stack([distribution.log_prob(sample) for sample in tokens.flatten(0, 1)])
+    torch.testing.assert_close(distribution.log_prob(tokens), expected.unflatten(0, (6, 5)))
+
+
 @pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
 @every_form
 @every_kind
