@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def check_output_file(out: Path, option: str = "--out") -> Path:
+def check_output_file(name: str | Path, option: str = "--out") -> Path:
     """Checks that an output file can be written, by writing a byte that is thrown away.
 
     Returns:
         The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
-    _check_named(option, str(out))
-    path = Path(os.path.realpath(out))
+    _check_named(option, str(name))
+    out, path = Path(name), Path(os.path.realpath(name))
     mode = stat.S_IFREG
     try:
         with suppress(FileNotFoundError):
@@ -43,7 +43,7 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
 
 
 def _check_named(option: str, name: str) -> None:
-    """Checks that an output is not ``-``, by which other tools mean standard output."""
+    """Checks that an output is not ``-``, standard output of other tools; ``./-`` is a file."""
     if name == "-":
         raise ValueError(f"{option}: cannot write -: name a file")
 

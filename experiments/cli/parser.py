@@ -165,12 +165,12 @@ positive = typed(Count)
 
 def writable(text: str) -> Path:
     """Parses the path of a file that can be written."""
-    path = Path(text).expanduser()
+    name = os.path.expanduser(text)
     try:
-        check_output_file(path)
+        check_output_file(name)
     except ValueError as reason:
         raise argparse.ArgumentTypeError(str(reason).removeprefix("--out: ")) from None
-    return path
+    return Path(name)
 
 
 def make_reader(name: str, description: str, groups: Groups) -> Parser:

@@ -47,10 +47,14 @@ def test_no_file_is_called_as_standard_output(
     monkeypatch.chdir(tmp_path)
     refused = pytest.raises(ValueError, match=r"^--scores: cannot write -: name a file$")
     with refused:
-        check_output_file(Path("-"), "--scores")
+        check_output_file("-", "--scores")
     with refused, open_output("scores", "-"):
         pass
     assert list(tmp_path.iterdir()) == []
+    assert check_output_file("./-", "--scores") == tmp_path / "-"
+    with open_output("scores", "./-") as file:
+        assert file is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["-"]
 
 
 def test_an_output_is_no_file_that_is_read_already(
