@@ -28,15 +28,16 @@ def check_output_file(name: str | Path, option: str = "--out") -> Path:
     out, path = Path(name), Path(os.path.realpath(name))
     mode = stat.S_IFREG
     try:
-        with suppress(FileNotFoundError):
-            mode = os.stat(out).st_mode  # is_dir() of Python 3.14 has no error for a long name
-        if stat.S_ISDIR(mode):
-            raise ValueError(f"{option}: cannot write {out}: it is a folder")
-        if not stat.S_ISREG(mode):
-            return out
-        with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
-            temporary.write(b"\n")
-            temporary.flush()
+        with naming_file(out):
+            with suppress(FileNotFoundError):
+                mode = os.stat(out).st_mode  # is_dir() of Python 3.14 has no error for a long name
+            if stat.S_ISDIR(mode):
+                raise ValueError(f"{option}: cannot write {out}: it is a folder")
+            if not stat.S_ISREG(mode):
+                return out
+            with tempfile.TemporaryFile(dir=path.parent) as temporary:
+                temporary.write(b"\n")
+                temporary.flush()
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
@@ -80,20 +81,20 @@ def _files_of(path: Path) -> list[Path]:
     return [*(path / name for name in names), *(path / "checkpoints").glob("*")]
 
 
-def check_no_run(out: Path) -> None:
+def check_no_run(out: Path, option: str = "--out") -> None:
     """Checks that a folder is not that of a run, whose own files might be replaced."""
     if (out / "config.yaml").exists():
-        raise ValueError(f"{out} is a run folder: choose another --out")
+        raise ValueError(f"{out} is a run folder: choose another {option}")
 
 
-def make_output_folder(out: Path) -> Path:
+def make_output_folder(out: Path, option: str = "--out") -> Path:
     """Creates the output folder, and checks that a file can be written into it."""
-    check_no_run(out)
+    check_no_run(out, option)
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
-        raise ValueError(f"--out: cannot write {out}: {error.strerror}") from error
+        raise ValueError(f"{option}: cannot write {out}: {error.strerror}") from error
     return out
 
 

@@ -97,6 +97,9 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
         check_output_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^--out: cannot write .*: it is a folder$"):
         check_output_file(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*/file/x: Not a directory$"):
+        check_output_file(tmp_path / "file" / "x")
     os.mkfifo(tmp_path / "pipe")  # who reads it is given nothing before the work
     assert check_output_file(tmp_path / "pipe") == tmp_path / "pipe"
 
