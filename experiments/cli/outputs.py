@@ -45,8 +45,8 @@ def check_output_file(name: str | Path, option: str = "--out") -> Path:
 
 def _check_named(option: str, name: str) -> None:
     """Checks that an output is not ``-``, standard output of other tools; ``./-`` is a file."""
-    if name == "-":
-        raise ValueError(f"{option}: cannot write -: name a file")
+    if name in ("", "-"):
+        raise ValueError(f"{option}: cannot write {name or repr(name)}: name a file")
 
 
 def check_distinct_files(
