@@ -35,12 +35,17 @@ def check_output_file(name: str | Path, option: str = "--out") -> Path:
                 raise ValueError(f"{option}: cannot write {out}: it is a folder")
             if not stat.S_ISREG(mode):
                 return out
-            with tempfile.TemporaryFile(dir=path.parent) as temporary:
-                temporary.write(b"\n")
-                temporary.flush()
+            _write_byte(path.parent)
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
+
+
+def _write_byte(folder: Path) -> None:
+    """Writes a byte that is thrown away: on a full disk a file can be made that takes none."""
+    with tempfile.TemporaryFile(dir=folder) as temporary:
+        temporary.write(b"\n")
+        temporary.flush()
 
 
 def _check_named(option: str, name: str) -> None:
@@ -88,11 +93,11 @@ def check_no_run(out: Path, option: str = "--out") -> None:
 
 
 def make_output_folder(out: Path, option: str = "--out") -> Path:
-    """Creates the output folder, and checks that a file can be written into it."""
+    """Creates the output folder, and checks that a byte can be written into it."""
     check_no_run(out, option)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
+        _write_byte(out)
     except OSError as error:
         raise ValueError(f"{option}: cannot write {out}: {error.strerror}") from error
     return out
