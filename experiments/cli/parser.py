@@ -67,7 +67,7 @@ class Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
-        if default is False or default in (None, "", (), argparse.SUPPRESS) or "default" in text:
+        if default is False or default in (None, "", (), [], SUPPRESS) or "default" in text:
             return text
         return f"{text} (default: %(default)s)"
 

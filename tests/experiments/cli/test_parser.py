@@ -53,6 +53,7 @@ def test_no_group_names_an_option_that_is_none() -> None:
 def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     done = inside(f"{name}.py", "--help")
     assert (done.returncode, done.stderr) == (0, "")
+    assert "(default: [])" not in done.stdout
     usage, empty, first, second, *_ = done.stdout.splitlines()
     assert usage.startswith(f"usage: {name}.py [options]")
     assert (empty, second) == ("", "")
