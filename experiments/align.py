@@ -295,7 +295,7 @@ def find_outputs(options: Options) -> dict[str, Path]:
     texts = (path for path in options.texts if path != STDIN)
     inputs = (*texts, options.aligner, options.lexicon, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
-    return {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
+    return {name: check_output_file(path, f"--{name}") for name, path in named.items()}
 
 
 Aligned = tuple[WordAligner | None, Iterator[LinkPosterior]]

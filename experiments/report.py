@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with error_handling("report.py", on_interrupt="nothing was written"):
         check_distinct_files([("--out", options.out)], options.runs)
-        out = check_output_file(Path(options.out))
+        out = check_output_file(options.out)
         runs = [open_run(run, options, finished=True) for run in options.runs]
         page_options = {
             name: getattr(options, name) for name in ("part", "sentences", "shown", "num_samples")

@@ -22,6 +22,7 @@ from latentheads.experiments.cli.parser import Parser, add_run_options, writable
 from latentheads.experiments.cli.systems import (
     System,
     compare,
+    describe_few,
     describe_steps,
     describe_tests,
     describe_untested,
@@ -128,7 +129,8 @@ def table(systems: Sequence[System], rows: Sequence[Mapping[str, Estimate]]) -> 
     tests = describe_tests(sum(score.p is not None for row in rows for score in row.values()))
     untested = describe_untested({t: [row[name] for row in rows] for name, t in titles.items()})
     steps = describe_steps([system.step for system in systems])
-    notes = [f"{sentences:,} sentences of test", *steps, *[tests] * bool(tests), *untested]
+    notes = [f"{sentences:,} sentences of test", *describe_few(sentences), *steps]
+    notes += [*[tests] * bool(tests), *untested]
     return "\n".join([aligned(lines), "", *notes, *signatures])
 
 

@@ -134,7 +134,8 @@ def check_replaced(values: Mapping[str, Any], replaced: Mapping[str, str]) -> No
     for path, instead in replaced.items():
         if names_option(values, path):
             here = f": here use --{instead}" if instead else ""
-            raise ValueError(f"--{path} belongs to run.py{here}")
+            guides = ", whose guides have their defaults or are classes of your own"
+            raise ValueError(f"--{path} belongs to run.py{here}{guides * (path == 'guide')}")
 
 
 def presets() -> dict[str, Path]:

@@ -199,7 +199,12 @@ def _drop_unwritten() -> None:
 def print_result(program: str, text: str) -> None:
     """Prints the result of a program; after a broken pipe it exits silently."""
     with streaming(program):
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OSError(f"cannot write standard output: {error.strerror}") from error
 
 
 @dataclass

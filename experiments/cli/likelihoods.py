@@ -14,7 +14,7 @@ from tqdm import tqdm
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
 from latentheads.experiments.cli.parser import open_run
-from latentheads.experiments.cli.systems import describe_steps, describe_tests
+from latentheads.experiments.cli.systems import describe_few, describe_steps, describe_tests
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
@@ -180,6 +180,7 @@ def format_table(
         lines.append((run.name, run.label, _cell(comparison.nats), *cells))
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
+    notes += describe_few(len(likelihoods[0].nats), likelihoods[0].pieces)
     notes += describe_steps([run.step for run in likelihoods])
     tests = sum(row.difference is not None and row.difference.p is not None for row in comparisons)
     notes += [describe_tests(tests)] * bool(tests)

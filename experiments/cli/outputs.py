@@ -18,34 +18,40 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def check_output_file(out: Path, option: str = "--out") -> Path:
+def check_output_file(name: str | Path, option: str = "--out") -> Path:
     """Checks that an output file can be written, by writing a byte that is thrown away.
 
     Returns:
         The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
-    _check_named(option, str(out))
-    path = Path(os.path.realpath(out))
+    _check_named(option, str(name))
+    out, path = Path(name), Path(os.path.realpath(name))
     mode = stat.S_IFREG
     try:
-        with suppress(FileNotFoundError):
-            mode = os.stat(out).st_mode  # is_dir() of Python 3.14 has no error for a long name
-        if stat.S_ISDIR(mode):
-            raise ValueError(f"{option}: cannot write {out}: it is a folder")
-        if not stat.S_ISREG(mode):
-            return out
-        with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
-            temporary.write(b"\n")
-            temporary.flush()
+        with naming_file(out):
+            with suppress(FileNotFoundError):
+                mode = os.stat(out).st_mode  # is_dir() of Python 3.14 has no error for a long name
+            if stat.S_ISDIR(mode):
+                raise ValueError(f"{option}: cannot write {out}: it is a folder")
+            if not stat.S_ISREG(mode):
+                return out
+            _write_byte(path.parent)
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
 
 
+def _write_byte(folder: Path) -> None:
+    """Writes a byte that is thrown away: on a full disk a file can be made that takes none."""
+    with tempfile.TemporaryFile(dir=folder) as temporary:
+        temporary.write(b"\n")
+        temporary.flush()
+
+
 def _check_named(option: str, name: str) -> None:
-    """Checks that an output is not ``-``, by which other tools mean standard output."""
-    if name == "-":
-        raise ValueError(f"{option}: cannot write -: name a file")
+    """Checks that an output is not ``-``, standard output of other tools; ``./-`` is a file."""
+    if name in ("", "-"):
+        raise ValueError(f"{option}: cannot write {name or repr(name)}: name a file")
 
 
 def check_distinct_files(
@@ -80,20 +86,20 @@ def _files_of(path: Path) -> list[Path]:
     return [*(path / name for name in names), *(path / "checkpoints").glob("*")]
 
 
-def check_no_run(out: Path) -> None:
+def check_no_run(out: Path, option: str = "--out") -> None:
     """Checks that a folder is not that of a run, whose own files might be replaced."""
     if (out / "config.yaml").exists():
-        raise ValueError(f"{out} is a run folder: choose another --out")
+        raise ValueError(f"{out} is a run folder: choose another {option}")
 
 
-def make_output_folder(out: Path) -> Path:
-    """Creates the output folder, and checks that a file can be written into it."""
-    check_no_run(out)
+def make_output_folder(out: Path, option: str = "--out") -> Path:
+    """Creates the output folder, and checks that a byte can be written into it."""
+    check_no_run(out, option)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
+        _write_byte(out)
     except OSError as error:
-        raise ValueError(f"--out: cannot write {out}: {error.strerror}") from error
+        raise ValueError(f"{option}: cannot write {out}: {error.strerror}") from error
     return out
 
 

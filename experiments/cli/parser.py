@@ -44,6 +44,10 @@ OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
 
 
+DASHES = ("\N{EN DASH}", "\N{EM DASH}")
+"""What word processors make of the two hyphens of an option."""
+
+
 class Formatter(argparse.HelpFormatter):
     """Keeps paragraphs apart, and one that is indented as it is; shows defaults that say much."""
 
@@ -63,7 +67,7 @@ class Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
-        if default is False or default in (None, "", (), argparse.SUPPRESS) or "default" in text:
+        if default is False or default in (None, "", (), [], SUPPRESS) or "default" in text:
             return text
         return f"{text} (default: %(default)s)"
 
@@ -98,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         """Adds an option to its group; one that is true or false is true where it stands alone."""
         kind = inner_kind(options.get("type"))
         if names == ("--out",) and kind is None:  # a shell leaves the ~ of --out=~/runs
-            options["type"] = os.path.expanduser
+            options["type"] = _named_path
         if kind is bool:
             options |= {"nargs": "?", "const": True}
         if get_origin(kind) is Literal:
@@ -119,6 +123,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; one that is no option is an error that names the option it is like."""
+        for word in sys.argv[1:] if args is None else args:
+            name = word.lstrip("".join(DASHES)).partition("=")[0]
+            if word.startswith(DASHES) and f"--{name}" in self._option_string_actions:
+                self.error(f"unrecognized argument {word!r}: an option begins with --")
         options, unknown = self.parse_known_args(args)
         if any(not word.startswith("-") for word in unknown):  # an option between positionals
             options, unknown = self.parse_known_intermixed_args(args)
@@ -159,18 +167,25 @@ def typed(kind: Any) -> Callable[[str], Any]:
     return read
 
 
+def _named_path(text: str) -> str:
+    """Reads a path; a variable of the shell that is not set is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a file or a folder, got ''")
+    return os.path.expanduser(text)
+
+
 positive = typed(Count)
 """Reads a whole number from 1."""
 
 
 def writable(text: str) -> Path:
     """Parses the path of a file that can be written."""
-    path = Path(text).expanduser()
+    name = os.path.expanduser(text)
     try:
-        check_output_file(path)
+        check_output_file(name)
     except ValueError as reason:
         raise argparse.ArgumentTypeError(str(reason).removeprefix("--out: ")) from None
-    return path
+    return Path(name)
 
 
 def make_reader(name: str, description: str, groups: Groups) -> Parser:

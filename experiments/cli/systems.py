@@ -14,6 +14,9 @@ from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
 from latentheads.metrics.scores import Scores, compare_systems
 
+FEW = 30
+"""Below as many sentences the bootstrap is far from its level, as docs/comparing.md shows."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -181,6 +184,12 @@ def describe_steps(steps: Sequence[int | None]) -> list[str]:
     """A note on runs that were trained for different times; empty if all have one step."""
     *others, last = [f"{step:,}" for step in sorted({step for step in steps if step})] or [""]
     return [f"weights of different steps: {', '.join(others)} and {last}"] if others else []
+
+
+def describe_few(number: int, pieces: str = "sentences") -> list[str]:
+    """A note on intervals and p of few sentences; empty for more, and for one, which has none."""
+    note = f"fewer than {FEW} {pieces}: intervals are too narrow, and p too small"
+    return [note] * (1 < number < FEW)
 
 
 def describe_tests(number: int, score: str = "") -> str:

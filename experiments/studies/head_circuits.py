@@ -27,6 +27,7 @@ from latentheads.checks import check_choice, split_items
 from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.inputs import check_folder
+from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
 from latentheads.experiments.studies.circuits.few_prompts import few_prompts
@@ -169,6 +170,14 @@ def write_report(options: Any) -> None:
         print(folder / f"{name}.json", flush=True)
 
 
+FOLDERS = {
+    "inclusion": ("results",),
+    "joint": ("out", "results"),
+    "few-prompts": ("results",),
+    "report": ("results",),
+}
+"""The options of the folders that a part writes into, where that is not ``--out`` alone."""
+
 WRITERS = {
     "tables": write_tables,
     "attributions": write_attributions,
@@ -188,6 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_choice("task", task, tuple(TASKS))
         for intervention in split_items(options.interventions):
             check_choice("intervention", intervention, INTERVENTIONS)
+        for folder in FOLDERS.get(options.part, ("out",)):
+            make_output_folder(Path(vars(options)[folder]), f"--{folder}")
         WRITERS[options.part](options)
     return 0
 

@@ -358,7 +358,10 @@ MISTAKES = [
     ("--seeds 0,x", "--seeds must be a whole number, got 'x'"),
     (f"{ONE},codda", "recipe must be one of "),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),
-    ("--guide tied", "--guide belongs to run.py: here use --recipes"),
+    (
+        "--recipes mean-field --guide.hidden 4",
+        "--guide belongs to run.py: here use --recipes, whose guides have their defaults or are cl",
+    ),
     (
         "--recipes transformer,transformer+group --selection.strategy.families de",
         "selection.strategy.families is not an option of group, but of static",

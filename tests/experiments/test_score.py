@@ -115,6 +115,14 @@ def test_bleu_of_smoothing_alone_has_no_p(tmp_path: Path) -> None:
         assert "no p of" not in succeed("score.py", *systems, *words).stdout
 
 
+@pytest.mark.parametrize(("sentences", "few"), [(1, 0), (2, 1), (29, 1), (30, 0)])
+def test_few_sentences_are_named(sentences: int, few: int, tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{n}.txt", rows[:sentences]) for n, rows in enumerate((GOOD, POOR))]
+    words = ("--references", write(tmp_path / "right", RIGHT[:sentences]), "--resamples=50")
+    note = "fewer than 30 sentences: intervals are too narrow, and p too small\n"
+    assert succeed("score.py", *files, *words).stdout.count(note) == few
+
+
 def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{n}.txt", [line]) for n, line in enumerate(("a b c", "a b d"))]
     out = tmp_path / "scores.json"
@@ -161,7 +169,7 @@ def test_log_p_is_compared_exact_where_it_is_known(
     words = ["--likelihood", "--resamples=50", "--json", str(out)]
     done = inside("score.py", *map(str, runs), *words)
     assert (done.returncode, done.stderr) == (0, "")
-    head, *lines, empty, signature, tested, meaning, note = done.stdout.splitlines()
+    head, *lines, empty, signature, few, tested, meaning, note = done.stdout.splitlines()
     titles = "run log p nats per token [95 %] difference to the first [95 %] p"
     assert " ".join(head.split()) == titles
     assert [line.split()[:2] for line in lines] == [
@@ -169,6 +177,7 @@ def test_log_p_is_compared_exact_where_it_is_known(
     ]
     assert empty == ""
     assert signature == "12 sentences of test, nats per token|bs:50|seed:12345|p:two-sided"
+    assert few == "fewer than 30 sentences: intervals are too narrow, and p too small"
     assert tested.startswith("p is over sentences, of one run each; ")
     assert meaning.endswith("importance-weighted by 2 samples of the latents")
     assert note.startswith("≥: log p differs by at least this.")
@@ -208,7 +217,7 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert (above.split()[1], below.split()[1]) == ("ELBO", "IWAE_8")
     assert below.endswith("]")
     assert "≥ 0.8000" in above
-    assert [note.partition(":")[0] for note in notes[3:]] == ["ELBO", "IWAE_8", "≥"]
+    assert [note.partition(":")[0] for note in notes[4:]] == ["ELBO", "IWAE_8", "≥"]
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:

@@ -92,7 +92,6 @@ def compute_table(
 
 def write_table(path: Path, table: dict[str, Any]) -> None:
     """Writes a table, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(table) + "\n")
 
 

@@ -20,11 +20,13 @@ AUDIO_EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
 MAX_AMPLITUDE = 1e9
 """Maximum amplitude: usually 1, in some files 2^15; at this one no energy overflows yet."""
 
-CUT = re.compile(r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE)
-"""In libsndfile's log: wav, AIFF or AU has fewer bytes of sound than its header announces."""
+CUT = re.compile(
+    r"^ *(?:data|SSND|Data Size|riff|Riff size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE
+)
+"""In libsndfile's log: wav, AIFF, AU, W64 or RF64 has fewer bytes than its header announces."""
 
-CUT_PAGE = "Junk after the last page."
-"""In its log: Ogg or Opus ends within a page; no header of these announces a duration."""
+CUT_SIGNS = ("Junk after the last page.", "Seems to be a truncated file.")
+"""In its log: Ogg or Opus ends within a page, whose header has no duration; VOC is too short."""
 
 TAGS = re.compile(r"^Length : (\d+)\nFound 'ID3' marker\.\n.*:\s(\d+)$", re.MULTILINE)
 """In its log: an MP3 begins with tags, which it takes for sound if no length is given."""
@@ -58,13 +60,13 @@ def read_waveform(path: str | Path) -> Waveform:
     """Reads an audio file (wav, FLAC, Ogg Vorbis, Opus, MP3, ...); channels are averaged.
 
     Raises:
-        ValueError: The file cannot be read or is cut, which is not seen in W64, RF64 and VOC, or
-            its samples are not finite or too large.
+        ValueError: The file cannot be read or is cut, which is not seen in rare formats such as
+            NIST and AVR, or its samples are not finite or too large.
     """
     with _open_audio(path) as file:
         samples, sample_rate = file.read(dtype="float32", always_2d=True), file.samplerate
-        announced, ends_within_page = _announced_seconds(file), CUT_PAGE in file.extra_info
-    if ends_within_page:
+        announced, log = _announced_seconds(file), file.extra_info
+    if any(sign in log for sign in CUT_SIGNS):
         raise ValueError("it is cut, or has other bytes after its sound")
     if len(samples) / sample_rate < announced - TOLERANCE:
         raise ValueError(

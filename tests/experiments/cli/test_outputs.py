@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import tempfile
+from io import BufferedRandom
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,14 @@ def test_no_file_is_called_as_standard_output(
     monkeypatch.chdir(tmp_path)
     refused = pytest.raises(ValueError, match=r"^--scores: cannot write -: name a file$")
     with refused:
-        check_output_file(Path("-"), "--scores")
+        check_output_file("-", "--scores")
     with refused, open_output("scores", "-"):
         pass
     assert list(tmp_path.iterdir()) == []
+    assert check_output_file("./-", "--scores") == tmp_path / "-"
+    with open_output("scores", "./-") as file:
+        assert file is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["-"]
 
 
 def test_an_output_is_no_file_that_is_read_already(
@@ -93,6 +97,9 @@ def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
         check_output_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^--out: cannot write .*: it is a folder$"):
         check_output_file(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*/file/x: Not a directory$"):
+        check_output_file(tmp_path / "file" / "x")
     os.mkfifo(tmp_path / "pipe")  # who reads it is given nothing before the work
     assert check_output_file(tmp_path / "pipe") == tmp_path / "pipe"
 
@@ -106,15 +113,18 @@ def test_a_file_is_tried_without_a_change(old: str | None, tmp_path: Path) -> No
     assert (out.read_text() if out.exists() else None) == old
 
 
-def test_a_file_on_a_full_disk_is_refused_before_the_work(
+@pytest.mark.skipif(not FULL.exists(), reason="it is Linux that has a disk always full")
+def test_an_output_on_a_full_disk_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(dir: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fill(dir: Path) -> BufferedRandom:
+        return open("/dev/full", "r+b")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", fill)
     with pytest.raises(ValueError, match=r"^--out: cannot write .*: No space left on device$"):
         check_output_file(tmp_path / "page.html")
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*: No space left on device$"):
+        make_output_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

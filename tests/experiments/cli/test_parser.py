@@ -10,9 +10,9 @@ from importlib import import_module
 import pytest
 
 from latentheads.experiments.cli import main
-from latentheads.experiments.cli.parser import Parser, add_run_options
+from latentheads.experiments.cli.parser import DASHES, Parser, add_run_options
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
-from tests.experiments.programs import STUDIES, inside, module_of
+from tests.experiments.programs import STUDIES, assert_refused, inside, module_of
 
 PROGRAMS = [*main.PROGRAMS, *sorted(STUDIES)]
 TRAINING = ("run", "compare", "sweep")
@@ -53,6 +53,7 @@ def test_no_group_names_an_option_that_is_none() -> None:
 def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     done = inside(f"{name}.py", "--help")
     assert (done.returncode, done.stderr) == (0, "")
+    assert "(default: [])" not in done.stdout
     usage, empty, first, second, *_ = done.stdout.splitlines()
     assert usage.startswith(f"usage: {name}.py [options]")
     assert (empty, second) == ("", "")
@@ -90,6 +91,34 @@ def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
     assert parser.parse_args([]).trust == []
     words = ["--trust", "m:C", "--trust=n:D", "--guide", "o:E"]
     assert parser.parse_args(words).trust == ["m:C", "n:D", "o:E"]
+
+
+@pytest.mark.parametrize(
+    "word", [f"{DASHES[0]}out", f"{DASHES[0]}{DASHES[0]}out", f"{DASHES[1]}out=x"]
+)
+def test_a_long_dash_is_named(word: str) -> None:
+    says = f"error: unrecognized argument {word!r}: an option begins with --"
+    assert_refused("report.py", "run", word, says=says)
+
+
+def test_a_value_may_be_the_name_of_an_option_or_begin_with_a_dash() -> None:
+    parser = Parser("any.py", "Does it.", {"the work": ("out",)})
+    parser.add_argument("run")
+    parser.add_argument("--out")
+    options = parser.parse_args(["out", "--out", f"{DASHES[0]}x"])
+    assert (options.run, options.out) == ("out", f"{DASHES[0]}x")
+
+
+@pytest.mark.parametrize(
+    ("program", "word", "says"),
+    [
+        ("analyse.py", "--out=", "--out: must be a file or a folder, got ''"),
+        ("prune.py", "--out=", "--out: must be a file or a folder, got ''"),
+        ("score.py", "--json=", "--json: cannot write '': name a file"),
+    ],
+)
+def test_an_empty_output_is_no_folder(program: str, word: str, says: str) -> None:
+    assert_refused(program, "run", word, says=says)
 
 
 def test_a_name_is_not_broken_at_its_hyphen() -> None:

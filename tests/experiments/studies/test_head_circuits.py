@@ -47,7 +47,7 @@ def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     _write_tables(out, prompts=8)
     says = "counterfactual.json: prompts must be at least 17, got 8"
     assert_refused("head_circuits.py", "report", *words, says=says)
-    assert not results.exists()
+    assert not any(results.iterdir())
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
@@ -67,6 +67,20 @@ def test_means_over_networks_are_those_of_their_files(tmp_path: Path) -> None:
 def test_a_network_is_a_folder(part: str, tmp_path: Path) -> None:
     words = (part, str(tmp_path / "gone"), f"--out={tmp_path}", f"--results={tmp_path}")
     assert_refused("head_circuits.py", *words, says="there is no folder ")
+
+
+@pytest.mark.parametrize(
+    ("part", "option"),
+    [("tables", "out"), ("planted", "out"), ("joint", "results"), ("few-prompts", "results")],
+)
+def test_a_folder_that_cannot_be_written_is_named_before_the_work(
+    part: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(head_circuits, "WRITERS", {})
+    words = (part, f"--{option}=file/x")
+    assert_refused("head_circuits.py", *words, says=f"--{option}: cannot write file/x: Not a dir")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     assert read_waveform(path).sample_rate == 16000
 
 
-@pytest.mark.parametrize("ending", ["wav", "aiff", "au", "mp3"])
+@pytest.mark.parametrize("ending", ["wav", "aiff", "au", "mp3", "w64", "rf64"])
 def test_a_file_that_is_cut_is_no_shorter_sound(tmp_path: Path, ending: str) -> None:
     path = write_sound(tmp_path / f"a.{ending}", make_noise(2), 16000)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -39,6 +39,26 @@ def test_a_file_of_pages_does_not_end_within_one(tmp_path: Path, ending: str) ->
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"^it is cut, or has other bytes after its sound$"):
         read_waveform(path)
+
+
+def test_a_voc_file_that_is_cut_is_no_shorter_sound(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "a.voc", make_noise(2))
+    assert read_waveform(path).duration == 2
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"^it is cut, or has other bytes after its sound$"):
+        read_waveform(path)
+
+
+@pytest.mark.parametrize(("ending", "size"), [("w64", slice(16, 24)), ("rf64", slice(20, 28))])
+def test_a_size_of_64_bits_that_is_not_known_is_no_cut(
+    tmp_path: Path, ending: str, size: slice
+) -> None:
+    path = write_sound(tmp_path / f"a.{ending}", make_noise(0.5))
+    content = bytearray(path.read_bytes())
+    for unknown in (bytes(8), b"\xff" * 8):
+        content[size] = unknown
+        path.write_bytes(content)
+        assert read_waveform(path).duration == 0.5
 
 
 def test_tags_before_an_mp3_without_a_header_are_no_sound(tmp_path: Path) -> None:
