@@ -92,7 +92,7 @@ class Guide(ModelGuide):
         """
         methods = "post_init", "get_posterior", "latent_posterior"
         has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
-        if self.is_tied or has_own or self.families or self.shared_posteriors:
+        if has_own or self.families or self.shared_posteriors:
             return
         if self.structure is None and self.model.is_summed_out:
             latents = self.model.latents.items()

@@ -22,6 +22,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Identity
+from latentheads.families.guide import check_options
 from latentheads.guide import ON_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.handlers import SharedSamples
@@ -296,7 +297,16 @@ def test_a_guide_of_logits_is_refused_where_no_logits_are_random() -> None:
 
     with pytest.raises(ValueError, match=r"^OfLogits has a posterior of logits, and only alignme"):
         OfLogits(aligned(SHAPES["one head"]))
-    assert OfLogits(build()).families
+    for model in (build(), aligned(SHAPES["one head"], prior="independent", blocks="all")):
+        assert OfLogits(model).families
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kind"), [("hidden", 2.5, "whole number"), ("scale", "1", "number")]
+)
+def test_an_option_of_another_kind_is_refused(option: str, value: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"^guide\.{option} must be a {kind}, got "):
+        unchecked(check_options)(**{"hidden": 4, "scale": 1.0, option: value})
 
 
 @pytest.mark.parametrize("method", ["post_init", "get_posterior", "latent_posterior"])
