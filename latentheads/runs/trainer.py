@@ -361,7 +361,7 @@ class Trainer:
                 path = self.folder.path
                 print_message(f"{path} is finished; {OVERWRITE} trains it anew", sys.stdout)
             self.checkpoint_manager.restore_reported()
-            return self.results
+            return self.results if self.main else None
         try:
             self.train(self.quiet)
             self.release()

@@ -286,6 +286,15 @@ def test_several_processes_train_one_run(
         trainer(corpus, tmp_path / "run")
 
 
+def test_the_first_process_alone_has_the_results_of_a_finished_run(
+    corpus: Corpus, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = SimpleNamespace(num_processes=2, process_index=1, device=torch.device("cpu"))
+    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: second)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    assert trainer(corpus, finished).fit() is None
+
+
 def test_more_updates_that_are_refused_change_nothing(
     corpus: Corpus, finished: Path, tmp_path: Path
 ) -> None:
