@@ -5,7 +5,6 @@ python experiments/run.py --guide cascaded
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from latentheads.experiments.cli.tables import (
     site_table,
     task_table,
 )
+from latentheads.runs.build import is_first_process
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Results, lacking
 from latentheads.runs.trainer import name_trusted
@@ -50,11 +50,6 @@ def _tables(results: Results, out: Path, verbose: bool) -> str:
     return "\n".join([*parts, f"written to {out}"])
 
 
-def _is_first_process() -> bool:
-    """Whether this is the first of several processes, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     end_with_stdin()
@@ -65,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trusted = name_trusted(settings, options.trust)
         results = Folder(out, settings.to_yaml(), options.overwrite, trusted).results
         trainer = trainer_of(settings, options) if results is None else None
-        if trainer is None and _is_first_process():
+        if trainer is None and is_first_process():
             check_text(out, settings.data)
     with error_handling(
         "run.py",
@@ -74,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         user_errors=(),
     ):
         if trainer is None:
-            if not _is_first_process():
+            if not is_first_process():
                 return 0
             print_message(f"{out} is finished; --overwrite trains it anew", sys.stdout)
         else:

@@ -29,6 +29,11 @@ ITEM = r"\.\d+(?=\.|$)"
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
+GLOO = "gloo/transport"
+"""What stands in the message of a RuntimeError after the end of another of several processes."""
+
+LOST = "lost the connection to another process, whose output may say why"
+
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
@@ -100,7 +105,8 @@ def error_handling(
             _drop_unwritten()
         if isinstance(reason, BrokenPipeError):
             sys.exit(141)
-        message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
+        what = LOST if GLOO in str(reason) else one_line_message(reason)
+        message = "; ".join(filter(None, [what, on_failure]))
         exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
         exit_with_error(
@@ -154,8 +160,9 @@ def _interrupt_status(reason: KeyboardInterrupt) -> int:
 
 
 def _is_bug(reason: BaseException) -> bool:
-    """Whether an error is a bug: a RuntimeError of torch that does not mean too little memory."""
-    return isinstance(reason, RuntimeError) and not is_out_of_memory(reason)
+    """Whether an error is a bug: a RuntimeError of torch that has no reason outside the program."""
+    is_known = is_out_of_memory(reason) or GLOO in str(reason)
+    return isinstance(reason, RuntimeError) and not is_known
 
 
 @contextmanager

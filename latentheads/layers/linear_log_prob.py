@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import torch
@@ -274,7 +273,8 @@ class Slices:
             logits_slice: Its logits.
             put_back: Whether the strip, after changes by the caller, is copied back.
         """
-        for start, part in zip(count(rows.start, self._strip), logits_slice.split(self._strip)):
+        for index, part in enumerate(logits_slice.split(self._strip)):
+            start = rows.start + index * self._strip
             wide = part if self.same else self._wide[: len(part)].copy_(part)
             yield slice(start, start + len(part)), wide
             if put_back and not self.same:

@@ -48,6 +48,11 @@ def select_device(name: str | torch.device) -> torch.device:
     return device
 
 
+def is_first_process() -> bool:
+    """Whether this is the first of several processes, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def make_accelerator(
     out: Path, settings: Settings, device: torch.device, trackers: Sequence[str]
 ) -> Any:

@@ -37,6 +37,7 @@ from latentheads.runs.build import (
     digest_corpus,
     digest_parts,
     freeze_parameters,
+    is_first_process,
     make_accelerator,
     make_model,
     read_heads,
@@ -193,7 +194,8 @@ class Trainer:
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
         with in_group("data"):
-            corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
+            log = partial(print_message, file=sys.stdout) if is_first_process() else None
+            corpus = corpus or settings.data.load(log)
         with fixed_noise(settings.seed, select_device(device)):
             model = make_model(settings, corpus.target, corpus.source)
             guide = settings.pair.make_guide(model)
@@ -275,7 +277,8 @@ class Trainer:
             changed = changed_parts(folder.path / TEXTS, self.corpus)
         except ValueError as error:
             note = f"note: whether the text of {folder.path} has changed is not known: {error}"
-            print_message(note, sys.stderr)
+            if self.main:
+                print_message(note, sys.stderr)
             return
         if not changed or (changed == ["train"] and folder.resumable):
             return
@@ -365,7 +368,7 @@ class Trainer:
                 path = self.folder.path
                 print_message(f"{path} is finished; {OVERWRITE} trains it anew", sys.stdout)
             self.checkpoint_manager.restore_reported()
-            return self.results
+            return self.results if self.main else None
         try:
             self.train(self.quiet)
             self.release()

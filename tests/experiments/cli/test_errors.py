@@ -36,6 +36,8 @@ ASKED = "bytes asked for at once"
 TORCH = "can't allocate memory: you tried to allocate 51539607552 bytes. Error code 12"
 SIZES = "Storage size calculation overflowed with sizes=[1000000000, 1000000000, 1000000000]"
 NUMPY = "Unable to allocate 745. GiB for an array with shape (100000000000,) and data type float64"
+GLOO = "[/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:44979."
+LOST = "some.py: error: lost the connection to another process, whose output may say why"
 NAN, HUGE = math.nan, 2**63
 
 
@@ -47,6 +49,7 @@ NAN, HUGE = math.nan, 2**63
         (RuntimeError(TORCH), 1, f"{SHORT}: 51,539,607,552 {ASKED}; half is left"),
         (MemoryError(NUMPY), 1, f"{SHORT}: 745. GiB asked for at once; half is left"),
         (RuntimeError(SIZES), 1, f"{SHORT}; half is left"),
+        (RuntimeError(GLOO), 1, f"{LOST}; half is left"),
         (UnfinishedError("a"), 1, "some.py: error: a; half is left"),
         (OSError("disk full"), 1, "some.py: error: disk full; half is left"),
         (FloatingPointError("step 3"), 1, "some.py: error: step 3; half is left"),

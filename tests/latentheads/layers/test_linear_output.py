@@ -228,3 +228,14 @@ def test_of_no_position_there_is_no_gradient_where_the_table_is_not_learned() ->
     layer.log_mixture(states, nothing, states.new_zeros(0))[0].sum().backward()
     assert states.grad is not None
     assert states.grad.shape == (0, WIDTH)
+
+
+def test_compiled_code_reads_the_logits_of_any_number_of_states() -> None:
+    def sums(states: Tensor, weight: Tensor) -> Tensor:
+        slices = linear_log_prob.Slices(states, weight)
+        strips = (strip for logits in slices for strip in slices.upcast(*logits, put_back=False))
+        return torch.cat([part.logsumexp(-1) for _, part in strips])
+
+    compiled, weight = torch.compile(sums, backend="eager", dynamic=True), torch.randn(TYPES, WIDTH)
+    for states in torch.randn(8, WIDTH), torch.randn(12, WIDTH):
+        torch.testing.assert_close(compiled(states, weight), (states @ weight.mT).logsumexp(-1))

@@ -36,6 +36,15 @@ def test_words_of_other_languages_are_words() -> None:
     assert "|tok:any|stem:none|" in rouge_scores.signature
     names = rouge(["Gödel sleeps"], [["Gödel sleeps " + "in a long text of English " * 20]])
     assert "|stem:porter|" in names.signature
+    assert rouge(["नमस्ते जग"], [["नमस्ते"]]).rouge1 == pytest.approx(200 / 3)  # with marks in a word
+
+
+@pytest.mark.parametrize(("foreign", "is_english"), [(1, True), (2, False)])
+def test_one_letter_of_two_hundred_may_be_of_another_alphabet(
+    foreign: int, is_english: bool
+) -> None:
+    text = "é" * foreign + "a" * (200 - foreign)
+    assert ("|stem:porter|" in rouge([text], [[text]]).signature) == is_english
 
 
 @pytest.mark.parametrize(

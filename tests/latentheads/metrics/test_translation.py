@@ -28,8 +28,10 @@ def test_a_perfect_translation_scores_a_hundred() -> None:
 
 def test_bleu_is_tested_where_one_of_two_systems_has_a_4_gram() -> None:
     backwards = [" ".join(line.split()[::-1]) for line in RIGHT]
+    three = [" ".join(line.split()[:3]) for line in RIGHT]
     for baseline, other, is_tested in (
         (backwards, backwards, False),
+        (three, three, False),
         (backwards, RIGHT, True),
         (RIGHT, backwards, True),
     ):

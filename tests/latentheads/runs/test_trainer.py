@@ -288,6 +288,28 @@ def test_several_processes_train_one_run(
         trainer(corpus, tmp_path / "run")
 
 
+def test_the_first_process_alone_has_the_results_of_a_finished_run(
+    corpus: Corpus, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = SimpleNamespace(num_processes=2, process_index=1, device=torch.device("cpu"))
+    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: second)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    assert trainer(corpus, finished).fit() is None
+
+
+@pytest.mark.parametrize(("rank", "number"), [(0, 1), (1, 0)])
+def test_the_first_process_alone_says_what_was_left_out(
+    rank: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for part in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            (tmp_path / f"{part}.{side}").write_text("a b\n\n" if part == "train" else "a\n")
+    monkeypatch.setenv("RANK", str(rank))
+    data = {"class": "pairs", "folder": str(tmp_path), "source": "en", "target": "de"}
+    lh.Trainer.of(Settings.from_options({"data": data}), out=tmp_path / "run")
+    assert capsys.readouterr().out.count("1 of 2 training pairs kept") == number
+
+
 def test_more_updates_that_are_refused_change_nothing(
     corpus: Corpus, finished: Path, tmp_path: Path
 ) -> None:

@@ -500,6 +500,15 @@ def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_me
         assert torch.allclose(actual, wanted)
 
 
+def test_a_process_without_a_sentence_moves_no_weight() -> None:
+    how = {"optimizer": NAGOptimizer(momentum=0.0), "learning_rate": 1.0}
+    own = make("delta", 0.0, steps=1, warmup_steps=1, **how)
+    engine = Engine(own.model, own.guide, part(1), own.training, 5, Second())
+    before = outcome(engine)
+    engine.run(lambda progress: None)
+    assert same(before, outcome(engine))
+
+
 @pytest.mark.parametrize("checkpoint_every", [0, 5])
 def test_a_stopped_run_stays_stopped(checkpoint_every: int, tmp_path: Any) -> None:
     engine, seen = make(steps=20, checkpoint_every=checkpoint_every), []

@@ -336,3 +336,18 @@ def test_a_call_without_a_cache_begins_a_chain_anew() -> None:
     inputs = {"encoder_outputs": encoded, "decoder_input_ids": batch.decoder_input}
     first, second = (model.network(**inputs, use_cache=False).logits for _ in range(2))
     torch.testing.assert_close(first, second)
+
+
+@torch.no_grad()
+def test_a_text_goes_on_with_its_own_source_after_another_text() -> None:
+    model, batch = build("bart", size=0.5)
+    network_, (source, other) = model.network, batch.inputs["input_ids"][:2, None]
+    target = torch.tensor([[3, 4, 5]])
+    encoded = network_.get_encoder()(source)
+    begun = network_(encoder_outputs=encoded, decoder_input_ids=target[:, :2], use_cache=True)
+    network_(input_ids=other, decoder_input_ids=target)
+    name = "cache" if "cache" in begun else "past_key_values"  # of earlier versions
+    options = {name: begun[name], "use_cache": True}
+    last = network_(encoder_outputs=encoded, decoder_input_ids=target[:, 2:], **options).logits
+    whole = network_(input_ids=source, decoder_input_ids=target).logits
+    torch.testing.assert_close(last, whole[:, 2:])

@@ -46,7 +46,7 @@ def test_positions_that_begin_after_the_id_of_padding_are_fewer(make: Callable[[
     network(fits := torch.nn.functional.pad(text[:, :13], (0, 4), value=2))
     check_tokens({"input_ids": fits}, network)
     with pytest.raises(ValueError, match=r"has 14 tokens, and the network has positions for 13:"):
-        check_tokens({"input_ids": text}, network)
+        check_tokens({"input_ids": torch.cat([text, fits[:, :14]])}, network)
 
 
 def test_the_decoder_of_whisper_has_positions_for_so_many_tokens() -> None:
@@ -55,3 +55,11 @@ def test_the_decoder_of_whisper_has_positions_for_so_many_tokens() -> None:
     check_tokens({"decoder_input_ids": torch.ones(1, size, dtype=torch.long)}, network)
     with pytest.raises(ValueError, match=rf"has {size + 1} tokens, .* positions for {size}:"):
         check_tokens({"decoder_input_ids": torch.ones(1, size + 1, dtype=torch.long)}, network)
+
+
+@pytest.mark.parametrize("token", [-1, TYPES])
+def test_an_id_beyond_the_vocabulary_is_refused(token: int) -> None:
+    network, last = gpt2(), TYPES - 1
+    check_tokens({"input_ids": torch.tensor([[0, last]])}, network)
+    with pytest.raises(ValueError, match=rf"has the id {token}, .* has the ids 0 to {last}$"):
+        check_tokens({"input_ids": torch.tensor([[0, token]])}, network)

@@ -17,6 +17,7 @@ from latentheads.contrib.heads.boundaries.chain import monotone_chain, noisy_qua
 from latentheads.contrib.heads.boundaries.fit import (
     ERRORS,
     FitOptions,
+    left_out_error,
     left_out_information,
     make_model,
     view_information,
@@ -128,6 +129,16 @@ def test_examples_that_are_left_out_together_are_not_learned_from() -> None:
     first, second = (left_out_information(model, rows, OPTIONS) for rows in (examples, others))
     assert torch.equal(first[0], second[0])
     assert not torch.equal(first[1], second[1])
+
+
+def test_an_error_is_that_of_labels_that_are_not_learned_from() -> None:
+    examples, errors = [_plant(seed) for seed in range(2)], []
+    apart = [replace(e, starts=e.starts + shift) for e, shift in zip(examples, (-3, 3))]
+    for labelled in (examples, apart):
+        model = fit_alignment_heads(HEADS, labelled, options=OPTIONS).model
+        errors.append(float(left_out_error(model, labelled, labelled, OPTIONS)))
+    assert errors[0] < 0.6
+    assert 5 < errors[1] < 7  # labels of one are 6 positions from where those of the other say
 
 
 def test_words_that_are_not_in_the_sound_are_warned_of() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Laplace
 
-from latentheads.contrib.heads.boundaries.model import JUMPS, BoundaryModel, em_step
+from latentheads.contrib.heads.boundaries.model import JUMPS, BoundaryModel, em_step, maximise
 from latentheads.contrib.heads.boundaries.profiles import Profiles
 from tests.latentheads.contrib.heads.boundaries.tiny import make_attention, make_model
 
@@ -46,6 +46,16 @@ def test_labels_have_a_shifted_laplace_error() -> None:
     expected = Laplace(2.5 + model.shift[0], model.error[0]).log_prob(attention.starts[0])
     torch.testing.assert_close(log_probs[0, 0, 2], expected)
     assert (log_probs[0, 1] == 0).all()  # no label
+
+
+def test_an_error_is_half_a_position_at_least() -> None:
+    model, attention = make_model(1), make_attention()
+    marginals = torch.eye(attention.positions, dtype=torch.float64)[None, :2]
+    labels = torch.tensor([0.5, 1.5], dtype=torch.float64) + model.shift
+    exact = replace(attention, starts=labels)
+    assert maximise(model, [exact], [marginals], prior=1e-3).error.tolist() == [0.5]
+    off = replace(attention, starts=labels + 0.7)
+    assert maximise(model, [off], [marginals], prior=1e-9).error.tolist() == pytest.approx([0.7])
 
 
 def _log_prior(model: BoundaryModel, prior: float) -> Tensor:
