@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ from latentheads.runs.settings import Settings
 
 DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
+
+PATIENCE = timedelta(days=1)
+"""How long processes wait for the first one, which alone evaluates, before the run ends."""
 
 
 def select_device(name: str | torch.device) -> torch.device:
@@ -64,14 +68,17 @@ def make_accelerator(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not trackers:
         return None
-    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]
     # blocks without heads, and user-defined classes, may leave parameters unused
     pruned = any((folder / HEADS).exists() for folder in folders)
     unused = pruned or settings.pair.own or bool(settings.own_classes)
     return Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(find_unused_parameters=unused),
+            InitProcessGroupKwargs(timeout=PATIENCE),
+        ],
         mixed_precision="no",
         cpu=device.type == "cpu",
         log_with=[*trackers] or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,17 @@ def test_processes_do_not_wait_for_what_a_class_of_ones_own_leaves_unused(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.Accelerator", lambda kwargs_handlers, **_: kwargs_handlers)
     settings = Settings(latents=(LogitsOptions(PriorSpec(prior)),), guide=GuideSpec(guide))
-    (accelerator,) = make_accelerator(tmp_path, settings, torch.device("cpu"), trackers=())
-    assert accelerator.find_unused_parameters == expected
+    parallel, _ = make_accelerator(tmp_path, settings, torch.device("cpu"), trackers=())
+    assert parallel.find_unused_parameters == expected
+
+
+def test_processes_wait_for_a_long_evaluation_of_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("accelerate.Accelerator", lambda kwargs_handlers, **_: kwargs_handlers)
+    _, group = make_accelerator(tmp_path, Settings(), torch.device("cpu"), trackers=())
+    assert group.timeout > timedelta(hours=12), "PyTorch's 10 or 30 minutes would end the run"
 
 
 def test_the_precision_of_a_launcher_is_not_that_of_a_run(
