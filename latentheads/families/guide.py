@@ -85,11 +85,7 @@ class Guide(ModelGuide):
         """Make the posterior family of a block."""
 
     def _check_has_posterior(self) -> None:
-        """Raises an error if the guide has a posterior for no latent of the model.
-
-        Raises:
-            ValueError: The guide has posteriors of logits alone, and only other latents are random.
-        """
+        """Raises an error for posteriors of logits alone where only other latents are random."""
         methods = "post_init", "get_posterior", "latent_posterior"
         has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
         if has_own or self.families or self.shared_posteriors:
