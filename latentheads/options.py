@@ -171,13 +171,14 @@ def options_class(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: Any) -> Any:
-        read: Any = classmethod(_read_values)
-        cls._read_values = model_validator(mode="before")(read)
+        cls._read_values = model_validator(mode="before")(cast(Any, classmethod(_read_values)))
         made = validated_dataclass(frozen=True, kw_only=kw_only, config=CONFIG)(cls)
         initialise, signature = made.__init__, inspect.signature(made)
 
         @wraps(initialise)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            if len(args) > sum(p.kind < p.KEYWORD_ONLY for p in signature.parameters.values()):
+                raise TypeError(f"{cls.__name__}: give options by name, not {shown(args[-1])}")
             try:  # by name, as _read_values reads them
                 initialise(self, **signature.bind_partial(*args).arguments, **kwargs)
             except ValidationError as error:
@@ -300,7 +301,8 @@ def explain(error: ValidationError) -> OptionError:
     if beginning == "missing":
         return OptionError(path, " is missing")
     if beginning in KINDS:
-        return OptionError(path, f" must be {KINDS[beginning]}, got {shown(given)}")
+        several = " ('a,b' for several)" * (beginning == "string" and type(given) in (list, tuple))
+        return OptionError(path, f" must be {KINDS[beginning]}{several}, got {shown(given)}")
     for limit in LIMITS.keys() & context.keys():
         bound, number = map(_in_digits, (context[limit], given))
         return OptionError(path, f" must be {LIMITS[limit]} {bound}, got {number}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from latentheads.checks import check_choice, check_list, check_not_empty
+from latentheads.errors import shown
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, Scores, describe
 
@@ -84,6 +85,10 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
     rows, deterministic = [], []
     for recipe, results in runs:
+        if not hasattr(results, "kl_how"):  # of a run without a report they are None
+            raise ValueError(
+                f"{recipe}: results must be a finished run.results, got {shown(results)}"
+            )
         rows.append(_row(recipe, results))
         if {*results.kl_how.values()} <= {"fixed"}:
             deterministic.append(rows[-1])

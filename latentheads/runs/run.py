@@ -99,8 +99,8 @@ class Run(TrainedModel):
         return corpus
 
     @cached_property
-    def results(self) -> Results | None:
-        """The results of a finished run; otherwise None."""
+    def results(self) -> Results | Any:
+        """The results of a finished run; otherwise None, which is ``Any`` to a type checker."""
         return read_results(self.path)
 
     @cached_property

@@ -227,6 +227,7 @@ class Trainer:
         self.processes = 1 if self.accelerator is None else self.accelerator.num_processes
         if self.processes > 1:
             self.device = self.accelerator.device  # one GPU a process
+        self._check_processes()
         self.model, self.guide = model.to(self.device), guide.to(self.device)
         self._started = False
         self.digest = digest_corpus(corpus)
@@ -250,8 +251,6 @@ class Trainer:
 
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes the engine and the checkpoint manager."""
-        if self.processes > 1 and not torch.distributed.is_initialized():
-            raise ValueError("a program of several processes trains one run, and then no other")
         train = self.corpus.train
         training, seed = settings.train, settings.seed
         fixed = settings.train_only == "guide"
@@ -339,7 +338,7 @@ class Trainer:
             "guide": sum(p.numel() for p in self.guide.parameters()),
         }
 
-    def fit(self, steps: int | None = None) -> Results | None:
+    def fit(self, steps: int | None = None) -> Results | Any:
         """Trains up to the last step and reports.
 
         A run that has its report already is not trained again, unless it is given more steps.
@@ -351,12 +350,14 @@ class Trainer:
                 number.
 
         Returns:
-            What was reported; None in the further processes of several.
+            What was reported. In the further processes of several None, which a type checker need
+            not ask for: the type is ``Any`` there.
 
         Raises:
             ValueError: There are fewer steps than before.
             FloatingPointError: The objective, or on a CPU its gradient, is no longer finite.
         """
+        self._check_processes()
         if steps is not None and steps != self.settings.train.steps:
             train = replace(self.settings.train, steps=steps)
             self._go_back(replace(self.settings, train=train))
@@ -378,6 +379,11 @@ class Trainer:
             raise
         finally:
             self.folder.release()
+
+    def _check_processes(self) -> None:
+        """Raises an error in all of several processes, whose group ends with their first run."""
+        if self.processes > 1 and not torch.distributed.is_initialized():
+            raise ValueError("a program of several processes trains one run, and then no other")
 
     def _check_not_of_another(self) -> None:
         """Raises an error for the run of another trainer, whose weights began elsewhere.

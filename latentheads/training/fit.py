@@ -84,7 +84,8 @@ def fit(
     guard against what is not finite, evaluations, the best weights. There is no run folder, but
     what is broken off leaves the best weights so far, in evaluation mode. Parameters that need no
     gradient stay as they are; with ``model.network.requires_grad_(False)`` a guide alone is trained
-    on a pre-trained network.
+    on a pre-trained network. Under ``torchrun`` each process trains alone, and does not share the
+    work as with :class:`latentheads.Trainer`.
 
     Args:
         model: Any model of heads, such as :func:`latentheads.latent` makes.

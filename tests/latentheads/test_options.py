@@ -217,14 +217,17 @@ def test_python_gets_the_same_line() -> None:
         ({"sise": 3}, "sise is not an option: did you mean size?"),
         ({"size": 10}, "size must be at most 9, got 10"),
         ({"needed": 3}, "needed.kinds must be a text, got 3"),
+        ({"needed": ["a"]}, "needed.kinds must be a text ('a,b' for several), got ['a']"),
     ):
         with pytest.raises(OptionError) as refused:
             python(**arguments)
         assert str(refused.value) == message
     with pytest.raises(TypeError, match=r"multiple values for keyword argument 'shape'$"):
         python(Round(), shape=Round())
-    with pytest.raises(TypeError, match=r"^too many positional arguments$"):
+    with pytest.raises(TypeError, match=r"^Round: give options by name, not 2\.0$"):
         unchecked(Round)(1.0, 2.0)
+    with pytest.raises(TypeError, match=r"^Grammar: give options by name, not 'velu'$"):
+        unchecked(Grammar)("velu")
 
 
 class OfOnesOwn:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.nn import functional as F
 
-from latentheads.checks import check_choice, check_least
+from latentheads.checks import check_as_many, check_choice, check_least
 from latentheads.contrib.circuits.samplers import Density
 from latentheads.latents.bernoulli_heads.prior import dependence_mask
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
@@ -151,7 +151,7 @@ def exact_bound(guide: CircuitGuide, log_density: Float[Tensor, " subset"]) -> E
         guide: The guide.
         log_density: The log-density of all subsets, as :func:`.all_subsets` orders them.
     """
-    log_q = guide.distribution().log_prob(all_subsets(len(guide.logits), log_density))
+    log_q = _log_q(guide, log_density)
     q, log_posterior = log_q.exp(), log_density.log_softmax(-1)
     return ExactBound(
         float(log_density.logsumexp(0)),
@@ -196,8 +196,14 @@ def fit_guide(
     return bounds
 
 
+def _log_q(guide: CircuitGuide, log_density: Float[Tensor, " subset"]) -> Float[Tensor, " subset"]:
+    subsets = all_subsets(len(guide.logits), log_density)
+    check_as_many("log_density", log_density, "subsets", subsets)
+    return guide.distribution().log_prob(subsets)
+
+
 def _summed_bound(guide: CircuitGuide, log_density: Tensor) -> Float[Tensor, ""]:
-    log_q = guide.distribution().log_prob(all_subsets(len(guide.logits), log_density))
+    log_q = _log_q(guide, log_density)
     return (log_q.exp() * (log_density - log_q)).sum()
 
 

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_fraction, check_least, check_seed
+from latentheads.checks import check_fraction, check_least, check_list, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.errors import shown
 from latentheads.frames import make_frame
@@ -127,8 +127,7 @@ def block_tables(
         density: The log-density.
         blocks: The heads of each block.
     """
-    heads = sum(map(len, blocks))
-    _check_blocks(blocks, heads)
+    heads = _count_heads(density, blocks)
     tables = []
     for block in blocks:
         subsets = all_subsets(len(block), torch.empty((), dtype=torch.float64))
@@ -163,8 +162,7 @@ def gibbs(
     """
     sizes = {"sweeps": sweeps, "chains": chains, "burn_in": burn_in}
     check_least(sizes, sweeps=1, chains=1, burn_in=0)
-    generator, heads = _generator(seed), sum(map(len, blocks))
-    _check_blocks(blocks, heads)
+    generator, heads = _generator(seed), _count_heads(density, blocks)
     gates = torch.rand(chains, heads, generator=generator).round().double()
     if start is not None:
         if start.shape != (heads,) or not ((start == 0) | (start == 1)).all():
@@ -210,8 +208,8 @@ def smc(
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
     check_fraction("threshold", threshold)
-    generator, heads = _generator(seed), sum(map(len, blocks))
-    _check_blocks(blocks, heads)
+    generator = _generator(seed)
+    _count_heads(density, blocks)
     exact = block_tables(density, blocks) if tables is None else tables
     start = _ProductOfTables(blocks, [_flatten(table) for table in exact])
     gates = start.sample(particles, generator)
@@ -324,9 +322,16 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _check_blocks(blocks: Sequence[Sequence[int]], heads: int) -> None:
-    """Checks that blocks hold every head once, and few enough."""
+def _count_heads(density: Density, blocks: Sequence[Sequence[int]]) -> int:
+    """The number of heads, if blocks hold each once, and few enough."""
+    if isinstance(density, SubsetScorer):
+        raise ValueError("density must be of subsets, as SubsetDensity(scorer, penalty, tau)")
+    check_list("blocks", blocks)
+    for block in blocks:
+        check_list("each of blocks", block)
+    heads = sum(map(len, blocks))
     if sorted(head for block in blocks for head in block) != list(range(heads)) or not heads:
         raise ValueError(f"blocks must hold every head once, got {[list(b) for b in blocks]}")
     if (most := max(map(len, blocks))) > math.log2(MAX_SUBSETS):
         raise ValueError(f"a block has at most {math.log2(MAX_SUBSETS):.0f} heads, got {most}")
+    return heads

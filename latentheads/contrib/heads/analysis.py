@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -36,6 +37,7 @@ from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.options import Count, Size, from_dict, options_class
+from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 
@@ -74,12 +76,12 @@ class AnalysisOptions:
 
 
 def analyse(
-    run: Run, part: Literal["train", "valid", "test"] = "valid", **options: Any
+    run: Run | str | Path, part: Literal["train", "valid", "test"] = "valid", **options: Any
 ) -> HeadReport:
     """Analyses the heads of a run on a part of its corpus, for ``lh.plot.draw_maps``.
 
     Args:
-        run: The run.
+        run: The run, or its folder.
         part: The part.
         **options: Those of :class:`AnalysisOptions`, such as ``sentences``.
 
@@ -87,12 +89,13 @@ def analyse(
         ValueError: This is no run, there is no such part, an option is invalid or has no effect, or
             no attention heads.
     """
-    if not isinstance(run, Run):
+    if not isinstance(run, Run | str | Path):
         raise ValueError(
-            f"run must be a run, as lh.load_run opens, got {type(run).__name__}: measure(model, "
+            f"run must be a run, or its folder, got {type(run).__name__}: measure(model, "
             "batches) and other measures take a network of transformers"
         )
     check_choice("part", part, PARTS)
+    run = open_run(run)
     analysis = from_dict(AnalysisOptions, options)
     if analysis.num_samples:
         check_is_stochastic([run], "num_samples", ("heads", "alignments"))

@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 from latentheads.batch import Batch
-from latentheads.checks import check_instance
 from latentheads.contrib.heads.alignments import alignment_distributions, likeliest_links
 from latentheads.corpora.text import is_punctuation, list_texts, split_word
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, before_end
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import encode_pairs, encode_sources, raise_on_skip, select_task
+from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
@@ -102,7 +103,7 @@ def link_past(
 
 
 def align(
-    run: Run,
+    run: Run | str | Path,
     sentences: Iterable[str],
     translations: Iterable[str] | None = None,
     *,
@@ -114,7 +115,7 @@ def align(
     Without translations, a language model links words with earlier words; see :func:`link_past`.
 
     Args:
-        run: A run with latent alignments.
+        run: A run with latent alignments, or its folder.
         sentences: Texts.
         translations: A translation of each: the model's own, or any other. A language model has
             none.
@@ -129,7 +130,7 @@ def align(
         ValueError: The model has no alignments, or the numbers of texts differ.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
-    check_instance("run", run, Run, "one that lh.load_run opens")
+    run = open_run(run)
     if translations is None:
         if direction is not None:
             raise ValueError("direction is of translations: give translations, or drop direction")

@@ -383,7 +383,7 @@ def latent(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
             f"{type(model).__name__} is no language model with a decoder alone"
         )
-    check_instance("blocks", blocks, str, "a word, as all, 3-5 or decoder-cross")
+    check_instance("blocks", blocks, str, "a text with commas, as 3-5,decoder-cross")
     if prior is None:
         prior = "delta" if any(not x.kind.selects_heads for x in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior

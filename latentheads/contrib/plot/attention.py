@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.checks import check_number, check_within
+from latentheads.checks import check_list, check_number, check_within
 from latentheads.contrib.heads.samples import BAND, NO_NOISE, SampledWeights
 from latentheads.contrib.plot.canvas import (
     WIDTH,
@@ -65,6 +65,7 @@ def draw_weights(
     active = samples.active[0].cpu().numpy()
     row = select_row(mean, deviation) if row is None else row
     check_indices("row", [row], size[0])
+    check_list("heads", heads)
     check_indices("heads", heads, len(mean))
     shown_heads = list(heads) or list(range(min(MAX_HEADS, len(mean))))
     height, width = (cell_inches(number, CELL) for number in size)

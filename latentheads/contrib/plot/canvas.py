@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from latentheads.contrib.plot.style import DIVERGING_CMAP, GOLD, GREY, MEAN_CMAP, styled
+from latentheads.errors import shown
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
@@ -203,6 +204,8 @@ def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
     """Frames the cells of gold links, with keys from ``first`` on on the x axis, queries on y."""
     queries, keys = axis.images[-1].get_array().shape[:2]
     width = 1.8 * min(1, 50 / max(queries, keys, 1))  # so that it does not cover a small cell
+    if any(isinstance(link, str) for link in links):
+        raise ValueError(f"links must be pairs of indices, as [(0, 0)], got {shown(links)}")
     for key, query in sorted(links):
         if not (0 <= key < keys - first and 0 <= query < queries):
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from matplotlib.figure import Figure
 
@@ -22,7 +22,8 @@ from latentheads.contrib.plot.selection import draw_gates, draw_selection, draw_
 from latentheads.contrib.plot.training import draw_bound, draw_kl, draw_kl_history
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.batches import batches
-from latentheads.corpora.part import Part, check_part
+from latentheads.corpora.part import Part
+from latentheads.corpora.text import PARTS
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.alignment import Link
@@ -119,7 +120,7 @@ def selection_history(run: Run) -> Figure:
 @_accepts_folder
 def divergence(
     run: Run,
-    part: Part | None = None,
+    part: Part | Literal["train", "valid", "test"] = "valid",
     sentences: int = 500,
     *,
     sampled: bool = False,
@@ -129,16 +130,15 @@ def divergence(
 
     Args:
         run: A finished run, or its folder.
-        part: The text; by default the validation part of the run's corpus.
+        part: The text, or a part of the run's corpus by name.
         sentences: Number of sentences, or blocks of a running text, from the first.
         sampled: Sample the heads from the guide instead of setting them to their prior's location.
         vmax: Upper limit of the colour scale, to share it between figures.
     """
     check_least({"sentences": sentences}, sentences=1)
-    if part is None:
-        part = run.corpus.valid
-    check_part(part)
-    text = part.first(sentences)
+    if not isinstance(part, Part):
+        check_choice("part", part, PARTS, ", or one of a corpus, as corpus.test")
+    text = (part if isinstance(part, Part) else getattr(run.corpus, part)).first(sentences)
     with WithSelection(run.guide):
         guide = run.guide if sampled else None
         text_batches = batches(text, PAIR_BATCH_TOKENS, shuffle=False)

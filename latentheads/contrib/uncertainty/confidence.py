@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import OnSkip
 from latentheads.errors import one_line_message
 from latentheads.runs.generation import encode_pairs, raise_on_skip
+from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
@@ -81,12 +83,16 @@ class ConfidenceEstimator:
 
     @classmethod
     def of(
-        cls, run: Run, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
+        cls,
+        run: Run | str | Path,
+        decoding: Decoding | None = None,
+        task: int | None = None,
+        seed: int = 0,
     ) -> ConfidenceEstimator:
         """The estimator of a run, fitted on its validation part.
 
         Args:
-            run: The run.
+            run: The run, or its folder.
             decoding: Options of the beam search; the run's own by default.
             task: As for the class.
             seed: The same.
@@ -94,6 +100,7 @@ class ConfidenceEstimator:
         Raises:
             ValueError: The run's input is speech, or its corpus is not available.
         """
+        run = open_run(run)
         check_has_text(run)
         try:
             valid = run.corpus.valid

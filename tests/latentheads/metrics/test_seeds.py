@@ -104,6 +104,11 @@ def test_results_are_a_row_each() -> None:
         assert list(table[name]) == [3.5, 3.25]
 
 
+def test_a_run_that_has_not_finished_has_no_row() -> None:
+    with pytest.raises(ValueError, match=r"^plain: results must be a finished run\.results, got N"):
+        unchecked(tabulate)([("plain", None)])
+
+
 def test_a_mean_over_tasks_may_be_of_a_metric_that_is_not_here_any_more() -> None:
     run = Results(test=Scores.of({"elbo": -1.5}), average=Scores.of({"mine": 0.5}))
     assert list(tabulate([("plain", run)]).average_mine) == [0.5]

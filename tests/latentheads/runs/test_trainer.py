@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 from unittest.mock import patch
 
 import numpy as np
@@ -286,6 +286,24 @@ def test_several_processes_train_one_run(
     monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: ended)
     with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
         trainer(corpus, tmp_path / "run")
+
+
+def test_no_process_fits_again_after_their_group_has_ended(
+    corpus: Corpus, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = SimpleNamespace(num_processes=2, process_index=0, device=torch.device("cpu"))
+    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: first)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    made = trainer(corpus, finished)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
+        made.fit()
+
+
+def test_a_type_checker_takes_results_for_there() -> None:
+    """``trainer.fit().test`` and ``run.results.test`` are no errors to it."""
+    for function in (lh.Trainer.fit, Run.__dict__["results"].func):
+        assert get_type_hints(function)["return"] == Results | Any
 
 
 def test_the_first_process_alone_has_the_results_of_a_finished_run(

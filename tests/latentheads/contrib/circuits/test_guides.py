@@ -54,6 +54,15 @@ def test_the_chain_is_that_of_the_tables(structure: str) -> None:
     assert (chain.weight != 0).equal(dependent)
 
 
+def test_a_bound_needs_the_log_density_of_every_subset() -> None:
+    guide, short = make_guide("mean-field"), make_density()[:1]
+    for bound in (exact_bound, fit_guide):
+        with pytest.raises(
+            ValueError, match=r"^log_density must be as many as subsets, 32, got 1$"
+        ):
+            bound(guide, short)
+
+
 @every_structure
 def test_the_gap_is_the_divergence(structure: str) -> None:
     log_density, guide = make_density(), make_guide(structure)

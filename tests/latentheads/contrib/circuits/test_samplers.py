@@ -19,6 +19,7 @@ from latentheads.contrib.circuits import (
 )
 from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
+from tests.typechecking import unchecked
 
 HEADS = 6
 BLOCKS = [[0, 1, 2], [3, 4, 5]]
@@ -59,6 +60,13 @@ def test_the_density_is_that_of_the_exact_posterior(
     assert 0.05 < posterior.inclusion.min() < 0.5 < posterior.inclusion.max()
     independent = posterior.covariance.fill_diagonal_(0).abs().max()
     assert independent > 0.02
+
+
+def test_a_scorer_is_no_density(scorer: SubsetScorer) -> None:
+    """The rows of its prompts would be normalised as if each were a density."""
+    for sample in (gibbs, smc, block_tables):
+        with pytest.raises(ValueError, match=r"^density must be of subsets, as SubsetDensity\("):
+            sample(scorer, BLOCKS)
 
 
 def exact_inclusion(table: Table) -> Tensor:
@@ -143,6 +151,8 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
     for blocks in ([[0, 1], [1, 2]], [[0], [2]], []):
         with pytest.raises(ValueError, match=r"^blocks must hold every head once, got \["):
             gibbs(table, blocks)
+    with pytest.raises(ValueError, match=r"^each of blocks must be a list, got 0$"):
+        unchecked(gibbs)(table, [0, 1])
     with pytest.raises(ValueError, match=r"^a block has at most 12 heads, got 13$"):
         smc(table, [list(range(13))])
     for threshold in (0.0, 1.0):

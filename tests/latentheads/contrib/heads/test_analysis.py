@@ -48,6 +48,12 @@ def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
     assert analysis.syntactic is not None  # the grammar knows its parses
 
 
+def test_a_run_may_be_named_by_its_folder(run: Run) -> None:
+    options = {"sentences": 4, "relevance": 0}
+    of_folder, of_run = analyse(run.path, **options), analyse(run, **options)
+    assert close(of_folder.measures.entropy[BLOCK], of_run.measures.entropy[BLOCK])
+
+
 def test_pictures_of_heads_take_it(run: Run) -> None:
     analysis = analyse(run, sentences=4, relevance=0)
     for draw in (lh.plot.draw_maps, lh.plot.draw_averages, lh.plot.draw_roles):

@@ -244,8 +244,10 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list, got "):
             align(words, *pair)
-    with pytest.raises(ValueError, match=r"run must be one that lh\.load_run opens, got 'runs/x'"):
-        unchecked(align)("runs/x", ["a"], ["b"])
+    with pytest.raises(ValueError, match=r"^run must be a run, or its folder, got 3"):
+        unchecked(align)(3, ["a"], ["b"])
+    with pytest.raises(ValueError, match=r"^runs/x is not a run folder"):
+        align("runs/x", ["a"], ["b"])
     with pytest.raises(ValueError, match="translations must be as many as sentences, 1, got 2"):
         align(words, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):

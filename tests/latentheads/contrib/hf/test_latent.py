@@ -499,7 +499,7 @@ def test_positions_of_sound_are_measured_though_they_have_no_tokens() -> None:
     positional = PositionalDetector()
     detect(model, [batch], [positional], "encoder-self")
     refuse(lambda: detect(model, [batch], [positional], "decoder-cross"), "no common positions")
-    refuse(lambda: analyse(model), "run must be a run", "measure(model, batches)")
+    refuse(lambda: analyse(model), "run must be a run, or its folder", "measure(model, batches)")
 
 
 def test_pruned_whisper_is_whisper_with_heads_off() -> None:
@@ -554,7 +554,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     latent = unchecked(lh.latent)
     refuse(lambda: latent(made, prior=3), "prior must be a name, or make a Family", "got 3")
     refuse(lambda: lh.latent(network("gpt2"), lambda _: 3), "prior must make a Family", "got 3")
-    refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
+    refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a text with commas", "[0, 1]")
     refuse(
         lambda: latent(made, latents=[1]), "latents must be options, as AlignmentOptions(), got 1"
     )

@@ -10,6 +10,7 @@ import torch
 
 from latentheads.contrib.plot import draw_weights
 from tests.latentheads.contrib.plot.drawn import images, some_weights, ticks
+from tests.typechecking import unchecked
 
 QUERIES, KEYS = ["a", "b", "c"], ["k", "l", "m", "n", "o"]
 
@@ -51,9 +52,14 @@ def test_gold_links_are_framed_in_the_means_and_grey_in_the_row() -> None:
     bars = next(axis for axis in figure.axes if axis.get_title(loc="right"))
     assert [patch.get_x() for patch in bars.patches if patch.get_width() == 1] == [2.5]
     assert figure.get_suptitle().endswith("Framed, and grey in the row: gold alignment.")
+    for text in ("0-0", ["0-0"]):
+        with pytest.raises(ValueError, match=r"^links must be pairs of indices, .*'0-0'"):
+            unchecked(draw_weights)(some_weights(), QUERIES, KEYS, links=text)
 
 
 def test_heads_are_those_asked_for_or_the_first_eight() -> None:
+    with pytest.raises(ValueError, match=r"^heads must be a list, got 0$"):
+        unchecked(draw_weights)(some_weights(9), QUERIES, KEYS, heads=0)
     assert len(images(draw_weights(some_weights(9), QUERIES, KEYS))) == 2 * 8
     drawn = some_weights(9)
     shown = images(draw_weights(drawn, QUERIES, KEYS, heads=[8]))

@@ -25,6 +25,7 @@ from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.page.runs import write_folder
 from tests.latentheads.contrib.plot.drawn import images, ticks
 from tests.tiny import jiggle, sizes
+from tests.typechecking import unchecked
 
 SENTENCE = "the old dog sleeps"
 
@@ -103,7 +104,7 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     assert text.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
     given = lh.plot.divergence(run, pairs.valid, vmax=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
-    other = lh.plot.divergence(run, pairs.test, sentences=3, sampled=True)
+    other = lh.plot.divergence(run, "test", sentences=3, sampled=True)
     text = " ".join(other.get_suptitle().split())
     assert text.endswith("heads sampled from the guide, 3 sentences")
     same, different = (
@@ -112,6 +113,8 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     )
     assert all(same)
     assert not any(different)
+    with pytest.raises(ValueError, match=r"^part must be one of train, valid, test, or one of"):
+        unchecked(lh.plot.divergence)(run, "tests")
 
 
 def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corpus) -> None:

@@ -54,6 +54,11 @@ def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> No
     )
 
 
+def test_a_run_may_be_named_by_its_folder(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"run is not a run folder: it has no config\.yaml$"):
+        ConfidenceEstimator.of(run.path, DECODING)
+
+
 def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
