@@ -301,8 +301,7 @@ def explain(error: ValidationError) -> OptionError:
     if beginning == "missing":
         return OptionError(path, " is missing")
     if beginning in KINDS:
-        several = " ('a,b' for several)" * (beginning == "string" and type(given) in (list, tuple))
-        return OptionError(path, f" must be {KINDS[beginning]}{several}, got {shown(given)}")
+        return OptionError(path, f" must be {KINDS[beginning]}, got {shown(given)}")
     for limit in LIMITS.keys() & context.keys():
         bound, number = map(_in_digits, (context[limit], given))
         return OptionError(path, f" must be {LIMITS[limit]} {bound}, got {number}")
