@@ -73,7 +73,7 @@ class _PlainLoader(yaml.SafeLoader):
             for kind, pattern in {
                 "null": "~|null|Null|NULL|",
                 "bool": "true|True|TRUE|false|False|FALSE",
-                "int": "[-+]?(0|[1-9][0-9]*)",
+                "int": "[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
                 "float": r"([-+]?[0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?|[-+]?\.inf|\.nan",
             }.items()
         ]

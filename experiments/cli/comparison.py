@@ -61,9 +61,6 @@ RECIPES = ",".join(
     f"{guide}+{DEFAULT_LATENT}" for guide in ("tied", "mean-field", "cascaded", "exact")
 )
 
-CLOCK = re.compile(r"\d+(:\d+)+")
-"""A time as 10:00:00, which YAML takes for one number."""
-
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
     "seed": "seeds",
@@ -104,9 +101,7 @@ class ComparisonOptions(ProgramOptions):
         for name in ("recipes", "seeds"):
             check_items(name, getattr(self, name))
         plain = {
-            name: parse_yaml(value)
-            if isinstance(value, str) and not CLOCK.fullmatch(value)
-            else value
+            name: parse_yaml(value) if isinstance(value, str) else value
             for name, value in self.slurm.items()
         }
         object.__setattr__(self, "slurm", plain)

@@ -51,12 +51,13 @@ def test_plain_yaml_is_what_it_says() -> None:
     assert parse_yaml(text) == {"a": [1, 2.5, None, True], "b": {"c": "x"}}
     assert parse_yaml("[" * 32 + "]" * 32) == json.loads("[" * 32 + "]" * 32)
     assert parse_yaml("") is None
+    assert parse_yaml("0x1F") == 31
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("no", "No", "on", "off", "yes", "012", "0b11", "0x1F", "1_000", "12:30", "1:30.5"),
+        *("no", "No", "on", "off", "yes", "012", "0b11", "0x1_F", "1_000", "12:30", "1:30.5"),
         *("2020-01-01", "<<", "=", "1e-3"),
     ],
 )
@@ -66,7 +67,7 @@ def test_words_that_yaml_1_1_alone_has_are_texts(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["true", "null", "", "-7", "0", "1.5", ".5", "1.5e-3", ".inf", ".nan", "~", *VALUES]
+    "value", ["true", "null", "", "-7", "0", "1.5e-3", ".5", "0x1F", ".inf", ".nan", "~", *VALUES]
 )
 def test_what_is_written_is_read_as_the_same(value: Any) -> None:
     assert parse_yaml(yaml.safe_dump([value])) == [value]
