@@ -33,7 +33,7 @@ from latentheads.runs.settings import Settings
 DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
 
-PATIENCE = timedelta(days=1)
+PATIENCE = timedelta(hours=6)
 """How long processes wait for the first one, which alone evaluates, before the run ends."""
 
 

@@ -54,7 +54,7 @@ def test_processes_wait_for_a_long_evaluation_of_the_first_one(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.Accelerator", lambda kwargs_handlers, **_: kwargs_handlers)
     _, group = make_accelerator(tmp_path, Settings(), torch.device("cpu"), trackers=())
-    assert group.timeout > timedelta(hours=12), "PyTorch's 10 or 30 minutes would end the run"
+    assert group.timeout > timedelta(hours=2), "PyTorch's 10 or 30 minutes would end the run"
 
 
 def test_the_precision_of_a_launcher_is_not_that_of_a_run(
