@@ -142,6 +142,13 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
     assert not english["train"] & english["held out"]
 
 
+def test_no_task_is_tested_on_a_sentence_that_another_was_trained_on() -> None:
+    corpus = sample_tasks(mixture_of("velu,tamir"), [1500, 1400], 50)
+    english = [{left for left, _ in pairs_of(corpus, getattr(corpus, name))} for name in PARTS]
+    assert len(english[1] | english[2]) == 100
+    assert not english[0] & (english[1] | english[2])
+
+
 def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
     text, sizes = "news:velu,talk:velu,news:tamir", [50, 50, 50]
     mixed = sample_tasks(mixture_of(text), sizes, 2)

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from latentheads.contrib.align import training
 from latentheads.contrib.align.aligner import LEAST_COUNT, train_aligner
-from latentheads.contrib.align.bitext import PairBatch, make_bitext
-from latentheads.contrib.align.jumps import LEAST_WEIGHT, Jumps, initial_jumps
+from latentheads.contrib.align.bitext import END, PairBatch, make_bitext
+from latentheads.contrib.align.counts import CountTable
+from latentheads.contrib.align.dictionary import make_dictionary
+from latentheads.contrib.align.jumps import LEAST_WEIGHT, MAX_JUMP, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
     CLASS_CONCENTRATION,
     CONCENTRATION,
     NULL_CONCENTRATION,
     UNSEEN,
     BatchTable,
+    Lexicon,
     TranslationTable,
 )
 from latentheads.contrib.align.model import LinkModel
@@ -67,6 +70,75 @@ def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
     share = aligner.forward.alike
     assert 0 < share < 1
     assert weights[1] == pytest.approx((1 - share) * weights[0] + share, rel=1e-9)
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_new_word_counts_as_one_more_of_its_classes(is_trained: bool) -> None:
+    pairs = [("mouse", "tooth", 4.0), ("bird", "leg", 3.0), ("fox", "tooth", 2.0)]
+    aligner = train_aligner(TEXT)[0] if is_trained else make_dictionary(pairs)
+    known, new = [word for word in aligner.source.words if word != END], "hausboot"
+    lines = aligner.read([(known, [new])])
+    (batch,) = lines.batches
+    forward, _ = aligner.models(lines, batch)
+    sides = aligner.source.words, (*aligner.target.words, new)
+    counts = torch.zeros(len(sides[0]), len(sides[1]))
+    counts[aligner.entries[0], aligner.entries[1]] = aligner.forward.counts
+    u = torch.nn.functional.pad(aligner.forward.frequencies, (0, 1)) + UNSEEN
+    u = u / u[:-1].sum()  # what was added to the words of the text
+    for position, word in enumerate(known):
+        mean = u[-1]
+        for letters in (2, 3, 4, 5, 6):
+            source, target = (
+                torch.tensor([other[:letters] == own[:letters] for other in words])
+                for words, own in zip(sides, (word, new), strict=True)
+            )
+            share, total = u[target].sum() / u[-1], counts[source].sum() + CLASS_CONCENTRATION
+            linked = counts[source][:, target].sum()
+            mean = (linked + CLASS_CONCENTRATION * mean * share) / total / share
+        total = counts[sides[0].index(word)].sum() + CONCENTRATION
+        actual = forward.table.linked(batch)[0, 0, position]
+        torch.testing.assert_close(actual, CONCENTRATION * mean / total)
+
+
+def test_padding_is_no_word_of_the_first_ones_class() -> None:
+    """As many places of padding as its class counts would leave it with a frequency of 0."""
+    source, target = [f"s{n}" for n in range(6)], ["abcdefg", "abcdefh", "w", "x", "y", "z"]
+    text = make_bitext([(source, target), (["t"], ["u", "v", "r"])])
+    assert [tuple(batch.target.shape) for batch in text.batches] == [(2, 6)]
+    (batch,) = text.batches
+    models = train_directions(text, AlignerOptions()).models(0)
+    for model, side in zip(models, (batch, batch.reverse()), strict=True):
+        assert model.posterior(side).log_normaliser.isfinite().all()
+
+
+def test_a_step_from_counts_adds_the_posteriors_by_their_tables() -> None:
+    before, _ = train_aligner(TEXT)
+    once = AlignerOptions(iterations=1, leave_one_out=0)
+    _, trained = train_aligner(TEXT[:2], once, start=before)
+    (batch,) = trained.bitext.batches
+    pairs, both = trained.bitext.pairs, (batch, batch.reverse())
+    tables, chains = [], []
+    for side, kept in enumerate((before.forward, before.backward)):
+        links = torch.zeros(pairs.entries + 1)
+        for first, second, count in zip(*before.entries, kept.counts, strict=True):
+            links[:-1][(pairs.pair_source == first) & (pairs.pair_target == second)] = count
+        table = CountTable(pairs, trained.directions[0].counts.spelling, links)
+        table = table.reverse() if side else table
+        words = both[side].target[both[side].target_mask]
+        frequencies = kept.frequencies + torch.bincount(words, minlength=len(kept.frequencies))
+        lexicon = Lexicon(table.pairs, frequencies, kept.alike)
+        tables.append(table)
+        chains.append(
+            LinkModel(lexicon.predictive(table, kept.null), kept.jumps).posterior(both[side])
+        )
+    shared = (chains[0].marginals * chains[1].marginals.mT).sqrt()
+    for side, kept in enumerate((before.forward, before.backward)):
+        direction, own = trained.directions[side], shared.mT if side else shared
+        links = tables[side].links.index_add(0, both[side].entries.flatten(), own.flatten())
+        torch.testing.assert_close(direction.counts.links[:-1], links[:-1])
+        mask = both[side].target_mask
+        null = kept.null.index_add(0, both[side].target[mask], (1 - own.sum(-1))[mask])
+        torch.testing.assert_close(direction.null, null)
 
 
 def test_no_jump_becomes_impossible() -> None:
@@ -121,10 +193,18 @@ def test_moves_are_distributions_over_the_words_of_each_sentence() -> None:
     assert float(moves[2, 0, 1] / moves[2, 0, 2]) == pytest.approx(float(torch.tensor(0.5).exp()))
 
 
+def test_longer_jumps_have_the_weight_of_the_longest_either_way() -> None:
+    positions = [*range(MAX_JUMP + 3)]
+    expected = [
+        [max(-MAX_JUMP, min(MAX_JUMP, s - b)) + MAX_JUMP for s in positions] for b in positions
+    ]
+    assert initial_jumps(1, 0.2, 1.0).distances(len(positions)).tolist() == expected
+
+
 def test_words_have_jumps_of_their_own_and_new_words_those_of_all() -> None:
     batch = tiny_batch()
     weights = initial_jumps(2, 0.25, 1.0).weights.clone()
-    weights[1, 13] = 7.0
+    weights[1, 13], weights[-1, 11] = 7.0, 9.0  # the last row is of the start alone
     moves = Jumps(weights, 0.25, 1.0).moves(batch)
     shared = initial_jumps(2, 0.25, 1.0).moves(batch)
     longest = 2
@@ -290,6 +370,7 @@ def test_a_large_text_takes_fewer_passes_unless_their_number_is_given(
     assert [passes(), passes(iterations=5)] == [3, 5]
     assert AlignerOptions(leave_one_out=0).passes(text.size) == (3, 0)
     assert AlignerOptions().passes(text.size) == (3, 2)
+    assert AlignerOptions().passes(text.size - 1) == (6, 4)
 
 
 @pytest.mark.parametrize(
