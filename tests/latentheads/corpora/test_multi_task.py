@@ -140,6 +140,15 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
             assert own.max() - own.min() <= 1
 
 
+def test_an_epoch_has_other_sentences_of_tasks_of_one_size() -> None:
+    part = mixed_pets("de,fr,cs-de", 5.0).train
+    chosen = set(places_of(part, seed=3))
+    first, third = ([i in chosen for i in part.indices_of_task(task).tolist()] for task in (0, 2))
+    assert len(first) == len(third) == 60
+    assert sum(first) == sum(third) < 60
+    assert first != third
+
+
 def test_a_batch_carries_the_tasks_of_its_sentences() -> None:
     part = mixed_pets("de,fr,cs-de").train
     for batch in batches(part, 97, seed=1):

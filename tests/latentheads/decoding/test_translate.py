@@ -34,6 +34,8 @@ def test_every_option_reaches_the_search_and_the_best_is_taken() -> None:
         match = search(model, batch, decoding, 2)
     mine.assert_called_once_with(model, batch, **options, **rules)
     assert match == [best.tokens for best, *_ in expected]
+    greedy = [best.tokens for best, *_ in beam_search(model, batch, 1, min_new_tokens=3)]
+    assert search(model, batch, Decoding(min_new_tokens=3), 0) == greedy
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

@@ -59,6 +59,19 @@ def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
     assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
 
 
+def test_each_direction_of_a_kept_aligner_has_counts_of_its_own() -> None:
+    aligner, _ = train_aligner(TEXT, AlignerOptions(iterations=2, agreement=0.0))
+    tables = []
+    for factor in (1.0, 3.0):
+        counts = factor * aligner.forward.counts
+        other = replace(aligner, forward=replace(aligner.forward, counts=counts))
+        lines = other.read(TEXT)
+        (batch,) = lines.batches
+        tables.append([model.table.linked(batch) for model in other.models(lines, batch)])
+    assert not torch.allclose(tables[0][0], tables[1][0])
+    assert torch.equal(tables[0][1], tables[1][1])
+
+
 def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
     aligner, _ = train_aligner(TEXT)
     weights = []
@@ -345,6 +358,15 @@ def test_posteriors_of_a_line_are_those_by_the_counts_of_all_other_lines(agreeme
                 difference = model.posterior(both).marginals[row] - expected
                 worst = max(worst, float(difference.abs().max()))
     assert worst < 1e-10
+
+
+def test_what_rounding_takes_out_too_much_leaves_no_count_below_zero() -> None:
+    text = make_bitext(TEXT)
+    trained = train_directions(text, AlignerOptions())
+    own = 1.01 * trained.own[0][0].dense()
+    cells = trained.directions[0].counts.cells(text.batches[0], own)
+    for counts in (*cells.links, *cells.source.sums, *cells.target.sums):
+        assert float(counts.min()) == 0
 
 
 def test_null_is_likelier_by_its_weight() -> None:
