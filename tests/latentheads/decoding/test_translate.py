@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from latentheads.batch import EOS, Batch
-from latentheads.corpora import Part, Rows
+from latentheads.corpora import Part, Rows, Words
 from latentheads.decoding import translate
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.options import Decoding
-from latentheads.decoding.translate import map_batches, search
+from latentheads.decoding.translate import decode_lines, map_batches, search
 from latentheads.errors import UnfinishedError
 from latentheads.noise import fixed_noise
 from tests.tiny import build, small_batch
@@ -54,3 +54,8 @@ def test_a_batch_beyond_memory_is_split_and_every_sentence_keeps_its_result(most
     assert skipped == [0]
     with pytest.raises(UnfinishedError, match=r"^sentence 1: "):
         map_batches(part, lengths, -1)
+
+
+def test_a_translation_is_one_line() -> None:
+    words = Words(["a", "b\nc"])
+    assert decode_lines(words, [[*words.encode("a")[:1], len(words) - 1, EOS]]) == ["a b c"]

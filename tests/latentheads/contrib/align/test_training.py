@@ -162,6 +162,20 @@ def test_no_jump_becomes_impossible() -> None:
     assert jumps.update(counts).weights.min() == LEAST_WEIGHT
 
 
+@pytest.mark.parametrize("smoothing", [0.25, 3.0])
+def test_jumps_of_a_word_are_smoothed_by_those_of_all(smoothing: float) -> None:
+    model, batch = tiny_model(), tiny_batch()
+    jumps = replace(model.jumps, smoothing=smoothing)
+    posterior, counts = model.posterior(batch), jumps.new_counts()
+    jumps.add_counts(counts, batch, posterior.weights.moves, posterior.expected_moves)
+    shared = jumps.weights[0] * counts.taken.sum(0) / counts.offered.sum(0).clamp(min=1e-9)
+    shared = (shared / shared.sum()).clamp(min=1e-6)
+    for row in range(len(jumps.weights)):
+        departures = counts.offered[row] / jumps.weights[row]
+        expected = (counts.taken[row] + smoothing * shared) / (departures + smoothing)
+        torch.testing.assert_close(jumps.update(counts).weights[row], expected)
+
+
 def test_steps_of_jumps_raise_the_likelihood() -> None:
     text, batch = tiny_bitext(), tiny_batch()
     model = tiny_model(text)

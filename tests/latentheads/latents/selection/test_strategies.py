@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from latentheads.latents.active_heads import EnumerableSelection, Selection
-from latentheads.latents.selection.bernoulli import Bernoullis, BernoulliSelector
+from latentheads.latents.selection.bernoulli import Bernoullis
 from latentheads.latents.selection.group import Group
-from latentheads.latents.selection.static import StaticSelector
 from latentheads.latents.selection.subset import Subset
 
 TASKS, CANDIDATES = 2, 6
@@ -173,19 +172,6 @@ def test_other_sizes_are_impossible() -> None:
     assert kl_divergence(Subset(torch.zeros(3), 2), Subset(torch.zeros(3), 1)) == torch.inf
     with pytest.raises(NotImplementedError, match=r"^no closed form from 3 groups to 2$"):
         kl_divergence(Group(torch.zeros(6), 3), Group(torch.zeros(6), 2))
-
-
-def test_as_many_independent_candidates_as_heads_are_active_at_first() -> None:
-    selector = BernoulliSelector(2, ("encoder-self",), sources=3, candidates=8)
-    first = selector.initial_logits("encoder-self", torch.zeros(()))
-    torch.testing.assert_close(first.sigmoid(), torch.full((3, 8), 2 / 8))
-
-
-def test_each_set_of_tasks_has_heads_of_its_own_in_every_slot() -> None:
-    selector = StaticSelector(2, ("encoder-self",), 4, 1, source_sets=(0, 2, 1, 2))
-    chosen = selector.sample("", "encoder-self", torch.zeros(()))
-    first, second, third = (torch.eye(3).repeat_interleave(2, 1)[n] for n in range(3))
-    assert chosen.tolist() == torch.stack([first, third, second, third]).tolist()
 
 
 @KINDS
