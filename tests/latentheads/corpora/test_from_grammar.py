@@ -32,6 +32,13 @@ def test_truth_is_a_log_probability_of_each_sentence() -> None:
         assert all(value <= 0 for value in part.true_log_probs)
 
 
+def test_the_truth_of_a_pair_mixes_the_domains_that_no_model_is_told() -> None:
+    corpus = sample_pairs(sentences=2003, held_out=53)
+    sentences = sample(2003)
+    assert corpus.train.true_log_probs == [sentence.log_p_mixture for sentence in sentences]
+    assert corpus.train.true_log_probs != [sentence.log_p_target for sentence in sentences]
+
+
 def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
     part = sample_pairs(sentences=503, held_out=53).test
     sides = zip(part.sources, part.targets, strict=True)

@@ -13,7 +13,7 @@ from latentheads.contrib.align import training
 from latentheads.contrib.align.aligner import LEAST_COUNT, train_aligner
 from latentheads.contrib.align.bitext import END, PairBatch, make_bitext
 from latentheads.contrib.align.counts import CountTable
-from latentheads.contrib.align.dictionary import make_dictionary
+from latentheads.contrib.align.dictionary import format_dictionary, make_dictionary
 from latentheads.contrib.align.jumps import LEAST_WEIGHT, MAX_JUMP, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
     CLASS_CONCENTRATION,
@@ -59,6 +59,15 @@ def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
     assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
 
 
+def test_jumps_are_learned_after_a_dictionary_and_kept_after_lines() -> None:
+    dictionary = make_dictionary([("house", "haus", 3.0)])
+    lines = train_aligner(TEXT)[0]
+    for start, is_kept in ((dictionary, False), (lines, True)):
+        more, _ = train_aligner(TEXT, start=start)
+        before, after = start.forward.jumps.weights[0], more.forward.jumps.weights[0]
+        assert torch.equal(before, after) == is_kept
+
+
 def test_each_direction_of_a_kept_aligner_has_counts_of_its_own() -> None:
     aligner, _ = train_aligner(TEXT, AlignerOptions(iterations=2, agreement=0.0))
     tables = []
@@ -70,6 +79,19 @@ def test_each_direction_of_a_kept_aligner_has_counts_of_its_own() -> None:
         tables.append([model.table.linked(batch) for model in other.models(lines, batch)])
     assert not torch.allclose(tables[0][0], tables[1][0])
     assert torch.equal(tables[0][1], tables[1][1])
+
+
+def test_a_dictionary_has_the_mean_of_both_directions_without_ends() -> None:
+    aligner, _ = train_aligner(TEXT)
+    forward = replace(aligner.forward, counts=3 * aligner.backward.counts)
+    written = [line.split("\t") for line in format_dictionary(replace(aligner, forward=forward))]
+    counts = {(source, target): float(count) for source, target, count in written}
+    expected = {}
+    for source, target, count in zip(*aligner.entries, aligner.backward.counts, strict=True):
+        pair = aligner.source.words[source], aligner.target.words[target]
+        if END not in pair:
+            expected[pair] = float(2 * count)
+    assert counts == pytest.approx(expected, rel=1e-3)
 
 
 def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
