@@ -131,3 +131,11 @@ def test_training_starts_from_words_that_occur_together() -> None:
     weights = torch.tensor([1.5**3 / (2 * 2), 0.5**3 / (2 * 2)])
     torch.testing.assert_close(table[0, :2], weights / weights.sum())
     assert float(table[0, 2]) == 0
+
+
+def test_a_pair_of_sentences_weighs_by_its_longer_side() -> None:
+    text = make_bitext([(["a", "b"], ["x"]), (["a"], ["y"])])
+    lexicon = Lexicon(text.pairs, text.target_counts.double())
+    table = table_of(lexicon, lexicon.associations(text).links[:-1])
+    # n(a, x) = 1 / 2, n(a, y) = 1, n(x) = n(y) = 1: the weights are as their cubes
+    torch.testing.assert_close(table[0], torch.tensor([1 / 9, 8 / 9]))

@@ -146,8 +146,11 @@ def test_padding_is_no_word_of_the_first_ones_class() -> None:
         assert model.posterior(side).log_normaliser.isfinite().all()
 
 
-def test_a_step_from_counts_adds_the_posteriors_by_their_tables() -> None:
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_a_step_from_counts_adds_the_posteriors_by_their_tables(factor: float) -> None:
     before, _ = train_aligner(TEXT)
+    counts = factor * before.backward.counts  # those of both directions may differ
+    before = replace(before, backward=replace(before.backward, counts=counts))
     once = AlignerOptions(iterations=1, leave_one_out=0)
     _, trained = train_aligner(TEXT[:2], once, start=before)
     (batch,) = trained.bitext.batches
