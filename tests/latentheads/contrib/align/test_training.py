@@ -111,16 +111,16 @@ def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
 def test_a_new_word_counts_as_one_more_of_its_classes(is_trained: bool) -> None:
     pairs = [("mouse", "tooth", 4.0), ("bird", "leg", 3.0), ("fox", "tooth", 2.0)]
     aligner = train_aligner(TEXT)[0] if is_trained else make_dictionary(pairs)
-    known, new = [word for word in aligner.source.words if word != END], "hausboot"
-    lines = aligner.read([(known, [new])])
+    sides = (*aligner.source.words, "mousetrap"), (*aligner.target.words, new := "hausboot")
+    line = [word for word in sides[0] if word != END]
+    lines = aligner.read([(line, [new])])
     (batch,) = lines.batches
     forward, _ = aligner.models(lines, batch)
-    sides = aligner.source.words, (*aligner.target.words, new)
     counts = torch.zeros(len(sides[0]), len(sides[1]))
     counts[aligner.entries[0], aligner.entries[1]] = aligner.forward.counts
     u = torch.nn.functional.pad(aligner.forward.frequencies, (0, 1)) + UNSEEN
     u = u / u[:-1].sum()  # what was added to the words of the text
-    for position, word in enumerate(known):
+    for position, word in enumerate(line):
         mean = u[-1]
         for letters in (2, 3, 4, 5, 6):
             source, target = (
