@@ -95,14 +95,12 @@ class TrainedDirection:
         counts: Expected counts of links, by this direction's source and target.
         null: Expected counts of target words without a link.
         jumps: Weights of jumps.
-        log_prob: log p of the text before the last M step, in nats, by the table of that step.
     """
 
     lexicon: Lexicon
     counts: CountTable
     null: Float[Tensor, " word"]
     jumps: Jumps
-    log_prob: float = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -239,12 +237,11 @@ def _null(
 
 @dataclass
 class _Sums:
-    """Sums over a text: links of both directions, one object if they agree; null, jumps, log p."""
+    """Sums over a text: links of both directions, one object if they agree; null, jumps."""
 
     links: tuple[Tensor, Tensor]
     null: tuple[Tensor, Tensor]
     jumps: tuple[JumpCounts, JumpCounts]
-    log_prob: Float[Tensor, " direction"]
 
     def of_worker(self) -> _Sums:
         """Sums over no line, which a worker adds to."""
@@ -254,7 +251,7 @@ class _Sums:
         forward, backward = (
             JumpCounts(shared_zeros(side.taken), shared_zeros(side.offered)) for side in self.jumps
         )
-        return _Sums((first, other), null, (forward, backward), shared_zeros(self.log_prob))
+        return _Sums((first, other), null, (forward, backward))
 
     def add(self, others: _Sums) -> None:
         """Adds the sums of a worker."""
@@ -264,7 +261,7 @@ class _Sums:
     def _tensors(self) -> list[Tensor]:
         links = self.links[:1] if self.links[1] is self.links[0] else self.links
         jumps = (counts for side in self.jumps for counts in (side.taken, side.offered))
-        return [*links, *self.null, *jumps, self.log_prob]
+        return [*links, *self.null, *jumps]
 
 
 def train_directions(
@@ -411,7 +408,7 @@ def _new_sums(
         other = links if is_shared else start[1].links.clone()
         null = start[0].null.clone(), start[1].null.clone()
     jumps = directions[0].jumps.new_counts(), directions[1].jumps.new_counts()
-    return _Sums((links, other), null, jumps, torch.zeros(2, dtype=torch.float64))
+    return _Sums((links, other), null, jumps)
 
 
 def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: bool) -> None:
@@ -421,10 +418,8 @@ def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: 
     if sums.links[0] is sums.links[1]:
         tables[1] = tables[0]
     directions[0].counts, directions[1].counts = tables[0], tables[1].reverse()
-    for direction, null, jumps, log_prob in zip(
-        directions, sums.null, sums.jumps, sums.log_prob.tolist(), strict=True
-    ):
-        direction.null, direction.log_prob = null, log_prob
+    for direction, null, jumps in zip(directions, sums.null, sums.jumps, strict=True):
+        direction.null = null
         direction.jumps = direction.jumps if keeps_jumps else direction.jumps.update(jumps)
         direction.lexicon.learn_alike(direction.counts)
 
@@ -461,7 +456,6 @@ def _expect_batch(
         sums.null[side].index_add_(0, words, _null(own, both[side]).flatten())
         moves = chain.weights.moves, chain.expected_moves
         model.jumps.add_counts(sums.jumps[side], both[side], *moves)
-        sums.log_prob[side] += float(chain.log_normaliser.sum())
     return kept
 
 

@@ -92,9 +92,7 @@ class HardConcrete(Selection):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
         """Samples gates, reparameterised."""
         logits = self.logits.expand(self._extended_shape(sample_shape))
-        eps = torch.finfo(logits.dtype).eps
-        u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device)
-        noise = u.clamp(eps, 1 - eps).logit()
+        noise = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device).logit()
         return _stretch_and_clamp(((noise + logits) / self.temperature).sigmoid())
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:

@@ -1,5 +1,6 @@
 """Batches hold every sentence once, within their budget, in an order that the seed decides."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_order_depends_on_seed_and_epoch_alone(part: Part) -> None:
     assert places_of(part, seed=3, epoch=1) == places_of(part, seed=3, epoch=1)
     assert places_of(part, seed=3, epoch=1) != places_of(part, seed=3, epoch=2)
     assert places_of(part, seed=3, epoch=1) != places_of(part, seed=4, epoch=1)
+
+
+def test_a_tag_stands_before_the_sentence_that_it_is_of(part: Part) -> None:
+    tagged = replace(part, tags=np.arange(len(part), dtype=np.int32))
+    for batch in batches(tagged, 97, seed=1):
+        assert batch.before is not None
+        assert batch.before.tolist() == batch.sentences.tolist()
 
 
 def test_padding_is_counted_on_both_sides(part: Part) -> None:

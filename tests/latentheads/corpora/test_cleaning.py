@@ -47,9 +47,10 @@ def test_counts_are_one_readable_line() -> None:
 
 def test_text_without_spaces_is_one_long_word() -> None:
     limits = Cleaning(max_word=5)
-    kept, counts = clean([("a b c d", "e"), ("a bcdefg", "h"), ("i", "漢字" * 3)], limits)
-    assert kept == [("a b c d", "e")]
-    assert counts == Counts(kept=1, too_long=2, first_long=2)
+    pairs = [("a b c d", "e"), ("a bcdefg", "h"), ("i", "漢字" * 3), ("hijkl", "m")]
+    kept, counts = clean(pairs, limits)
+    assert kept == [pairs[0], pairs[3]]
+    assert counts == Counts(kept=2, too_long=2, first_long=2)
     assert "2 too long (the first is line 2)," in str(counts)
 
 

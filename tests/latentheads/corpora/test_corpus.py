@@ -7,7 +7,7 @@ import pytest
 
 from latentheads import corpora
 from latentheads.corpora.from_grammar import sample_pairs
-from tests.latentheads.corpora.texts import pets
+from tests.latentheads.corpora.texts import mixed_pets, pets
 from tests.typechecking import unchecked
 
 
@@ -28,6 +28,17 @@ def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
         assert tags is not None
         assert tags.tolist() == [0, 3]
     assert len(part.take([])) == 0
+
+
+def test_the_first_sentences_of_several_tasks_are_of_each() -> None:
+    part = mixed_pets("de,fr,bible:fr").train
+    assert part.task is not None
+    number = len(part) // 2
+    some = part.first(number)
+    assert some.task is not None
+    assert set(some.task.tolist()) == {0, 1, 2}
+    rows = [part.targets[n * len(part) // number].tolist() for n in range(number)]
+    assert [row.tolist() for row in some.targets] == rows
 
 
 def test_what_the_package_gives_is_no_module() -> None:

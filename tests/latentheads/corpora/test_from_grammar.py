@@ -32,6 +32,13 @@ def test_truth_is_a_log_probability_of_each_sentence() -> None:
         assert all(value <= 0 for value in part.true_log_probs)
 
 
+def test_the_truth_of_a_pair_mixes_the_domains_that_no_model_is_told() -> None:
+    corpus = sample_pairs(sentences=2003, held_out=53)
+    sentences = sample(2003)
+    assert corpus.train.true_log_probs == [sentence.log_p_mixture for sentence in sentences]
+    assert corpus.train.true_log_probs != [sentence.log_p_target for sentence in sentences]
+
+
 def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
     part = sample_pairs(sentences=503, held_out=53).test
     sides = zip(part.sources, part.targets, strict=True)
@@ -140,6 +147,13 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
             english["train" if name == "train" else "held out"].add(side)
     assert len(english["held out"]) > 9
     assert not english["train"] & english["held out"]
+
+
+def test_no_task_is_tested_on_a_sentence_that_another_was_trained_on() -> None:
+    corpus = sample_tasks(mixture_of("velu,tamir"), [1500, 1400], 50)
+    english = [{left for left, _ in pairs_of(corpus, getattr(corpus, name))} for name in PARTS]
+    assert len(english[1] | english[2]) == 100
+    assert not english[0] & (english[1] | english[2])
 
 
 def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:

@@ -16,10 +16,10 @@ from latentheads.batch import EOS
 from latentheads.corpora import Corpus, PartLoader, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs
-from latentheads.corpora.multi_task import parallel_tasks
+from latentheads.corpora.multi_task import TaskText, encode_task_texts, parallel_tasks
 from latentheads.corpora.parallel import PairOptions, encode_pairs
 from latentheads.corpora.text import SentencePair
-from latentheads.corpora.vocabulary import Tagged, tag_of, vocabulary_from_json
+from latentheads.corpora.vocabulary import Tagged, Words, tag_of, vocabulary_from_json
 from tests.latentheads.corpora.texts import (
     MIXED_SIZES,
     mixed_lines,
@@ -138,6 +138,23 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
         for task in range(3):
             own = times[part.indices_of_task(task)]
             assert own.max() - own.min() <= 1
+
+
+def test_the_truth_is_not_known_where_either_side_has_an_unknown_word() -> None:
+    train = [TaskText([("a", "x")])]
+    held_out = [TaskText([("a", "x"), ("b", "x"), ("a", "y")], [-1.0, -2.0, -3.0])]
+    sides = Words(["a"]), Words(["x"])
+    corpus = encode_task_texts("tiny", mixture_of("de"), [train, held_out, held_out], *sides)
+    assert corpus.test.true_log_probs == pytest.approx([-1, math.nan, math.nan], nan_ok=True)
+
+
+def test_an_epoch_has_other_sentences_of_tasks_of_one_size() -> None:
+    part = mixed_pets("de,fr,cs-de", 5.0).train
+    chosen = set(places_of(part, seed=3))
+    first, third = ([i in chosen for i in part.indices_of_task(task).tolist()] for task in (0, 2))
+    assert len(first) == len(third) == 60
+    assert sum(first) == sum(third) < 60
+    assert first != third
 
 
 def test_a_batch_carries_the_tasks_of_its_sentences() -> None:

@@ -30,6 +30,7 @@ def test_words_are_tokens_and_every_line_ends(block: int) -> None:
         assert part.targets.tokens.tolist() == encoded
         assert part.tokens == part.words == WORDS[name] == len(encoded)
         assert (part.targets.tokens == EOS).sum() == len(lines)
+        assert part.take([0]).words is None  # those of a piece are not counted
         assert (part.block_size, part.unit) == (block, "blocks" if block else "sentences")
         assert (part.sources, part.references, part.true_log_probs) == (None, (), None)
 

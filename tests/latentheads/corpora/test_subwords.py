@@ -66,6 +66,13 @@ def test_the_first_word_is_like_any_other() -> None:
     assert TOKENISED.encode("the the") == [*word, *word, EOS]
 
 
+@BOTH
+def test_a_line_without_text_is_its_end_alone(tokenised: bool) -> None:
+    vocabulary = TOKENISED if tokenised else RAW
+    assert vocabulary.encode("") == [EOS]
+    assert [row.tolist() for row in vocabulary.encode_all(["", ""])] == [[EOS], [EOS]]
+
+
 def test_subwords_do_not_cross_words() -> None:
     assert all(b" " not in piece[1:] for piece in TOKENISED._token_bytes[len(SPECIALS) :])
 

@@ -13,6 +13,7 @@ from latentheads.corpora.text import (
     normalise_whitespace,
     read_lines,
     read_pairs,
+    split_punctuation,
 )
 
 
@@ -26,6 +27,10 @@ def refused(call: object, *arguments: object, **options: object) -> str:
 def write(folder: Path, **files: str) -> None:
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_bytes(text.encode())
+
+
+def test_symbols_are_split_off_as_punctuation_is() -> None:
+    assert split_punctuation("$5 (6\u20ac) a+b") == ["$", "5", "(", "6", "\u20ac)", "a+b"]
 
 
 def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
-from latentheads.decoding.beam_search import Hypothesis, beam_search
+from latentheads.decoding.beam_search import Hypothesis, _limits, beam_search
 from latentheads.handlers import PlugIn
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
@@ -255,6 +255,15 @@ def test_a_sentence_that_is_done_is_fed_no_more(num_samples: int) -> None:
     assert fed == sorted(fed, reverse=True)
     assert fed[-1] < fed[0]
     assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
+
+
+def test_a_transcript_has_at_most_nine_tokens_more_than_its_positions() -> None:
+    text, counts = small_batch(), [len(row) for row in SOURCES]
+    frames = torch.zeros(len(counts), max(counts), 2)
+    speech = replace(text, frames=frames, frame_counts=torch.tensor(counts))
+    assert _limits(speech, None).tolist() == [10 + count for count in counts]
+    assert _limits(text, None).tolist() == [10 + 2 * count for count in counts]
+    assert _limits(speech, 3).tolist() == [4] * len(counts)
 
 
 def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:

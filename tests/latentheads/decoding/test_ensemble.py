@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from latentheads.batch import BOS, EOS, Batch
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import search
 from latentheads.handlers import PlugIn
 from tests.tiny import FORMS, build, jiggle
 
@@ -28,3 +30,14 @@ def test_a_token_is_the_likeliest_by_the_mean_of_the_probabilities(batch: Batch)
         unnormalised = scores.exp().sum(0)[:, EOS + 1 :].argmax(-1) + EOS + 1
         differs |= not torch.equal(words, unnormalised)
     assert differs
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+def test_a_network_beside_itself_searches_as_it_does_alone(batch: Batch, num_beams: int) -> None:
+    """The states of both follow the hypotheses that are kept."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = jiggle(build(prior="delta"), 0.7).eval()
+        decoding = Decoding(num_beams=num_beams, max_new_tokens=6, min_new_tokens=4)
+        together = ensemble_search([model, model], [None, None], batch, decoding)
+        assert together == search(model, batch, decoding, 0)

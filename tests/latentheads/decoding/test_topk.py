@@ -20,3 +20,11 @@ def test_the_largest_entries_are_those_of_the_whole_row(k: int) -> None:
     assert torch.equal(x.gather(-1, index), values)
     finite = values > -torch.inf
     assert torch.equal(index[finite], expected.indices[finite])
+
+
+def test_rows_of_few_blocks_are_read_whole() -> None:
+    x = torch.randn(MANY // BLOCK, 3 * BLOCK)
+    expected = x.topk(5)
+    values, index = topk(x, 5)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(index, expected.indices)

@@ -17,11 +17,11 @@ from numpy import ndarray
 import latentheads as lh
 from latentheads.contrib.align import spelling
 from latentheads.contrib.align.aligner import WordAligner
-from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.api import AlignedText, TokenizedText, align
 from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.symmetrization import SYMMETRIZATIONS, LinkPosterior, select_links
-from latentheads.contrib.align.tokenization import tokenize_line
+from latentheads.contrib.align.tokenization import join_tokens, tokenize_line
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.training import checkpoints
 from tests.latentheads.contrib.align.tiny_chains import paths
@@ -177,9 +177,10 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
         kept = load_aligner(path)
         assert torch.equal(kept.forward.counts, aligner.forward.counts)
         assert kept.forward.counts.max() >= 55.5
-    lexicon.write_text("house haus 1e39\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"line 1: a count must be above 0, at most 1e\+09, got "):
-        read_dictionary(lexicon)
+    for count in ("1e39", "0"):
+        lexicon.write_text(f"house haus {count}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"line 1: a count must be above 0, at most 1e\+09, "):
+            read_dictionary(lexicon)
 
 
 def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligner: WordAligner) -> None:
@@ -416,6 +417,18 @@ def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
 def test_links_are_selected_by_a_probability(aligned: AlignedText, threshold: float) -> None:
     with pytest.raises(ValueError, match=r"^threshold must lie in 0 \.\.\. 1, got "):
         aligned.select(threshold=threshold)
+
+
+def test_a_link_of_words_is_the_likeliest_of_their_tokens() -> None:
+    source, target = (tokenize_line(line, "punctuation") for line in ("don't", "nicht"))
+    joined = join_tokens(np.array([[0.5], [0.9], [0.3]]), source, target)
+    assert joined.tolist() == [[0.5]]  # the apostrophe's link is none of the word
+
+
+def test_a_line_is_too_long_by_its_longer_side() -> None:
+    text = TokenizedText(["a", "a b", "a b c"], ["x y z", "x", "x"], "spaces", 2)
+    assert [len(left.tokens) for left, _ in text] == [0, 2, 0]
+    assert list(text.skipped) == [0, 2]
 
 
 def test_training_on_counts_old_and_new_lines(aligner: WordAligner) -> None:

@@ -88,13 +88,20 @@ def test_log_prob_and_entropy_are_those_of_all_paths(chain: LinkChain) -> None:
         assert float(chain.entropy()[row]) == pytest.approx(entropy, abs=1e-12)
 
 
-def test_the_likeliest_links_are_those_of_the_best_path(posterior: LinkChain) -> None:
-    length = posterior.event_shape[0]
-    for row, best in enumerate(posterior.likeliest()):
-        states, _ = max(paths(posterior, row), key=lambda path: path[1])
-        expected = padded(states, length, posterior)
-        mask = posterior.weights.mask[row]
+@pytest.mark.parametrize("weight", [1.0, 3.0, 9.0])
+def test_the_likeliest_links_are_those_of_the_best_path(
+    posterior: LinkChain, weight: float
+) -> None:
+    chain = posterior.with_weights(null=weight * posterior.weights.null)
+    length = chain.event_shape[0]
+    nulls = 0
+    for row, best in enumerate(chain.likeliest()):
+        states, _ = max(paths(chain, row), key=lambda path: path[1])
+        expected = padded(states, length, chain)
+        mask = chain.weights.mask[row]
         assert best[mask].tolist() == expected[mask].tolist()
+        nulls += sum(state >= chain.positions for state in states)
+    assert (nulls > 0) == (weight > 1)
 
 
 def test_a_null_keeps_the_position_that_the_next_jump_starts_at(posterior: LinkChain) -> None:

@@ -101,6 +101,21 @@ def test_the_variational_table_prefers_frequent_pairs(lexicon: Lexicon) -> None:
     torch.testing.assert_close(table, expected.exp())
 
 
+def test_tables_are_the_same_whatever_is_computed_at_once(
+    lexicon: Lexicon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = counts_of(lexicon, haus_house=7.0, haus_parliament=0.2, otawa_otawa=3.0)
+    null = torch.rand(4)
+
+    def tables() -> list[Tensor]:
+        made = lexicon.variational(counts, null), lexicon.predictive(counts, null)
+        return [table.links for table in (*made, lexicon.associations(full_bitext()))]
+
+    whole = tables()
+    monkeypatch.setattr("latentheads.contrib.align.lexicon.CHUNK", 3)
+    torch.testing.assert_close(tables(), whole)
+
+
 def test_null_backs_off_to_frequencies(lexicon: Lexicon) -> None:
     null = lexicon.predictive(counts_of(lexicon), torch.tensor([0.0, 500.0, 0.0, 0.0])).null
     expected = (500 + NULL_CONCENTRATION / 4) / (500 + NULL_CONCENTRATION)
@@ -116,3 +131,11 @@ def test_training_starts_from_words_that_occur_together() -> None:
     weights = torch.tensor([1.5**3 / (2 * 2), 0.5**3 / (2 * 2)])
     torch.testing.assert_close(table[0, :2], weights / weights.sum())
     assert float(table[0, 2]) == 0
+
+
+def test_a_pair_of_sentences_weighs_by_its_longer_side() -> None:
+    text = make_bitext([(["a", "b"], ["x"]), (["a"], ["y"])])
+    lexicon = Lexicon(text.pairs, text.target_counts.double())
+    table = table_of(lexicon, lexicon.associations(text).links[:-1])
+    # n(a, x) = 1 / 2, n(a, y) = 1, n(x) = n(y) = 1: the weights are as their cubes
+    torch.testing.assert_close(table[0], torch.tensor([1 / 9, 8 / 9]))

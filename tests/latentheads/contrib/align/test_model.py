@@ -11,8 +11,8 @@ from torch.distributions import kl_divergence
 
 from latentheads.contrib.align.bitext import make_bitext
 from latentheads.contrib.align.lexicon import TranslationTable
-from latentheads.contrib.align.model import GUIDES, LinkGuide, LinkModel
-from tests.latentheads.contrib.align.tiny_chains import tiny_batch, tiny_bitext, tiny_model
+from latentheads.contrib.align.model import GUIDES, LinkGuide, LinkModel, TargetWords
+from tests.latentheads.contrib.align.tiny_chains import NULL, tiny_batch, tiny_bitext, tiny_model
 
 
 def test_the_links_of_a_batch_are_one_site() -> None:
@@ -61,6 +61,25 @@ def test_a_filtered_link_is_told_of_no_later_word(name: str, looks_ahead: bool) 
     (batch,) = bitext.batches
     first, other = GUIDES[name](tiny_model(bitext), batch).marginals[:, 0]
     assert torch.allclose(first, other) is not looks_ahead
+
+
+def test_the_lexical_guide_is_the_posterior_of_ibm_model_1() -> None:
+    model, batch = tiny_model(), tiny_batch()
+    linked = model.table.linked(batch) * batch.cell_mask * (1 - NULL)
+    linked /= batch.source_mask.sum(-1)[:, None, None]
+    total = linked.sum(-1, keepdim=True) + NULL * model.table.without_link(batch)
+    marginals = GUIDES["lexical"](model, batch).marginals
+    torch.testing.assert_close(marginals, linked / total)
+
+
+def test_links_of_padding_change_no_probability_of_the_words() -> None:
+    model, batch = tiny_model(), tiny_batch()
+    links = model.posterior(batch).likeliest()
+    tables = model.table.linked(batch), model.table.without_link(batch)
+    other = torch.where(batch.target_mask, links, 1)
+    assert not torch.equal(links, other)
+    log_probs = [TargetWords(*tables, z).log_prob(batch.target) for z in (links, other)]
+    torch.testing.assert_close(log_probs[1], log_probs[0])
 
 
 def test_a_guide_of_no_name_is_named_in_the_error() -> None:

@@ -44,6 +44,15 @@ def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> No
     assert [(s.start, s.end, s.label) for s in carried[0] if s] == [(1, 3, "THING")]
 
 
+def test_rounding_makes_no_probability_of_a_span_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    aligner = align(SOURCE, TARGET).aligner
+    values = iter([0.25, 0.25 + 1e-9, 1.0])  # of all, of all without the end; of the other one
+    monkeypatch.setattr(LinkChain, "constrained_probability", lambda *_: next(values))
+    (carried,) = project(SOURCE[:1], TARGET[:1], [[Span(1, 2)]], aligner=aligner)[0]
+    assert carried is not None
+    assert carried.probability == 0
+
+
 def share(chain: LinkChain, row: int, span: Span, carried: Span, ends: bool) -> float:
     """The share of all links that lead from a span to where it is carried.
 

@@ -94,3 +94,5 @@ def test_growing_adds_likely_neighbours_of_words_without_a_link() -> None:
     # of words that are all free the neighbour of a neighbour follows
     chain = LinkPosterior(np.array([[0.9, 0.7, 0.7]]), np.array([[0.9, 0.0, 0.0]]), (0.0, 0.0))
     assert select_links(chain, "grow", 0.4) == {(0, 0), (0, 1), (0, 2)}
+    least = LinkPosterior(np.array([[0.9, 0.6, 0.7]]), np.array([[0.9, 0.0, 0.0]]), (0.0, 0.0))
+    assert select_links(least, "grow", 0.4) == {(0, 0), (0, 1), (0, 2)}

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from latentheads.contrib.align import training
 from latentheads.contrib.align.aligner import LEAST_COUNT, train_aligner
-from latentheads.contrib.align.bitext import PairBatch, make_bitext
-from latentheads.contrib.align.jumps import LEAST_WEIGHT, Jumps, initial_jumps
+from latentheads.contrib.align.bitext import END, PairBatch, make_bitext
+from latentheads.contrib.align.counts import CountTable
+from latentheads.contrib.align.dictionary import format_dictionary, make_dictionary
+from latentheads.contrib.align.jumps import LEAST_WEIGHT, MAX_JUMP, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
     CLASS_CONCENTRATION,
     CONCENTRATION,
     NULL_CONCENTRATION,
     UNSEEN,
     BatchTable,
+    Lexicon,
     TranslationTable,
 )
 from latentheads.contrib.align.model import LinkModel
@@ -56,6 +59,41 @@ def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
     assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
 
 
+def test_jumps_are_learned_after_a_dictionary_and_kept_after_lines() -> None:
+    dictionary = make_dictionary([("house", "haus", 3.0)])
+    lines = train_aligner(TEXT)[0]
+    for start, is_kept in ((dictionary, False), (lines, True)):
+        more, _ = train_aligner(TEXT, start=start)
+        before, after = start.forward.jumps.weights[0], more.forward.jumps.weights[0]
+        assert torch.equal(before, after) == is_kept
+
+
+def test_each_direction_of_a_kept_aligner_has_counts_of_its_own() -> None:
+    aligner, _ = train_aligner(TEXT, AlignerOptions(iterations=2, agreement=0.0))
+    tables = []
+    for factor in (1.0, 3.0):
+        counts = factor * aligner.forward.counts
+        other = replace(aligner, forward=replace(aligner.forward, counts=counts))
+        lines = other.read(TEXT)
+        (batch,) = lines.batches
+        tables.append([model.table.linked(batch) for model in other.models(lines, batch)])
+    assert not torch.allclose(tables[0][0], tables[1][0])
+    assert torch.equal(tables[0][1], tables[1][1])
+
+
+def test_a_dictionary_has_the_mean_of_both_directions_without_ends() -> None:
+    aligner, _ = train_aligner(TEXT)
+    forward = replace(aligner.forward, counts=3 * aligner.backward.counts)
+    written = [line.split("\t") for line in format_dictionary(replace(aligner, forward=forward))]
+    counts = {(source, target): float(count) for source, target, count in written}
+    expected = {}
+    for source, target, count in zip(*aligner.entries, aligner.backward.counts, strict=True):
+        pair = aligner.source.words[source], aligner.target.words[target]
+        if END not in pair:
+            expected[pair] = float(2 * count)
+    assert counts == pytest.approx(expected, rel=1e-3)
+
+
 def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
     aligner, _ = train_aligner(TEXT)
     weights = []
@@ -69,12 +107,98 @@ def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
     assert weights[1] == pytest.approx((1 - share) * weights[0] + share, rel=1e-9)
 
 
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_new_word_counts_as_one_more_of_its_classes(is_trained: bool) -> None:
+    pairs = [("mouse", "tooth", 4.0), ("bird", "leg", 3.0), ("fox", "tooth", 2.0)]
+    aligner = train_aligner(TEXT)[0] if is_trained else make_dictionary(pairs)
+    sides = (*aligner.source.words, "mousetrap"), (*aligner.target.words, new := "hausboot")
+    line = [word for word in sides[0] if word != END]
+    lines = aligner.read([(line, [new])])
+    (batch,) = lines.batches
+    forward, _ = aligner.models(lines, batch)
+    counts = torch.zeros(len(sides[0]), len(sides[1]))
+    counts[aligner.entries[0], aligner.entries[1]] = aligner.forward.counts
+    u = torch.nn.functional.pad(aligner.forward.frequencies, (0, 1)) + UNSEEN
+    u = u / u[:-1].sum()  # what was added to the words of the text
+    for position, word in enumerate(line):
+        mean = u[-1]
+        for letters in (2, 3, 4, 5, 6):
+            source, target = (
+                torch.tensor([other[:letters] == own[:letters] for other in words])
+                for words, own in zip(sides, (word, new), strict=True)
+            )
+            share, total = u[target].sum() / u[-1], counts[source].sum() + CLASS_CONCENTRATION
+            linked = counts[source][:, target].sum()
+            mean = (linked + CLASS_CONCENTRATION * mean * share) / total / share
+        total = counts[sides[0].index(word)].sum() + CONCENTRATION
+        actual = forward.table.linked(batch)[0, 0, position]
+        torch.testing.assert_close(actual, CONCENTRATION * mean / total)
+
+
+def test_padding_is_no_word_of_the_first_ones_class() -> None:
+    """As many places of padding as its class counts would leave it with a frequency of 0."""
+    source, target = [f"s{n}" for n in range(6)], ["abcdefg", "abcdefh", "w", "x", "y", "z"]
+    text = make_bitext([(source, target), (["t"], ["u", "v", "r"])])
+    assert [tuple(batch.target.shape) for batch in text.batches] == [(2, 6)]
+    (batch,) = text.batches
+    models = train_directions(text, AlignerOptions()).models(0)
+    for model, side in zip(models, (batch, batch.reverse()), strict=True):
+        assert model.posterior(side).log_normaliser.isfinite().all()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_a_step_from_counts_adds_the_posteriors_by_their_tables(factor: float) -> None:
+    before, _ = train_aligner(TEXT)
+    counts = factor * before.backward.counts  # those of both directions may differ
+    before = replace(before, backward=replace(before.backward, counts=counts))
+    once = AlignerOptions(iterations=1, leave_one_out=0)
+    _, trained = train_aligner(TEXT[:2], once, start=before)
+    (batch,) = trained.bitext.batches
+    pairs, both = trained.bitext.pairs, (batch, batch.reverse())
+    tables, chains = [], []
+    for side, kept in enumerate((before.forward, before.backward)):
+        links = torch.zeros(pairs.entries + 1)
+        for first, second, count in zip(*before.entries, kept.counts, strict=True):
+            links[:-1][(pairs.pair_source == first) & (pairs.pair_target == second)] = count
+        table = CountTable(pairs, trained.directions[0].counts.spelling, links)
+        table = table.reverse() if side else table
+        words = both[side].target[both[side].target_mask]
+        frequencies = kept.frequencies + torch.bincount(words, minlength=len(kept.frequencies))
+        lexicon = Lexicon(table.pairs, frequencies, kept.alike)
+        tables.append(table)
+        chains.append(
+            LinkModel(lexicon.predictive(table, kept.null), kept.jumps).posterior(both[side])
+        )
+    shared = (chains[0].marginals * chains[1].marginals.mT).sqrt()
+    for side, kept in enumerate((before.forward, before.backward)):
+        direction, own = trained.directions[side], shared.mT if side else shared
+        links = tables[side].links.index_add(0, both[side].entries.flatten(), own.flatten())
+        torch.testing.assert_close(direction.counts.links[:-1], links[:-1])
+        mask = both[side].target_mask
+        null = kept.null.index_add(0, both[side].target[mask], (1 - own.sum(-1))[mask])
+        torch.testing.assert_close(direction.null, null)
+
+
 def test_no_jump_becomes_impossible() -> None:
     jumps = initial_jumps(1, 0.2, 0.0)
     counts = jumps.new_counts()
     counts.taken[:, 13] = 1e6
     counts.offered.copy_(1e6 * jumps.weights)
     assert jumps.update(counts).weights.min() == LEAST_WEIGHT
+
+
+@pytest.mark.parametrize("smoothing", [0.25, 3.0])
+def test_jumps_of_a_word_are_smoothed_by_those_of_all(smoothing: float) -> None:
+    model, batch = tiny_model(), tiny_batch()
+    jumps = replace(model.jumps, smoothing=smoothing)
+    posterior, counts = model.posterior(batch), jumps.new_counts()
+    jumps.add_counts(counts, batch, posterior.weights.moves, posterior.expected_moves)
+    shared = jumps.weights[0] * counts.taken.sum(0) / counts.offered.sum(0).clamp(min=1e-9)
+    shared = (shared / shared.sum()).clamp(min=1e-6)
+    for row in range(len(jumps.weights)):
+        departures = counts.offered[row] / jumps.weights[row]
+        expected = (counts.taken[row] + smoothing * shared) / (departures + smoothing)
+        torch.testing.assert_close(jumps.update(counts).weights[row], expected)
 
 
 def test_steps_of_jumps_raise_the_likelihood() -> None:
@@ -121,10 +245,18 @@ def test_moves_are_distributions_over_the_words_of_each_sentence() -> None:
     assert float(moves[2, 0, 1] / moves[2, 0, 2]) == pytest.approx(float(torch.tensor(0.5).exp()))
 
 
+def test_longer_jumps_have_the_weight_of_the_longest_either_way() -> None:
+    positions = [*range(MAX_JUMP + 3)]
+    expected = [
+        [max(-MAX_JUMP, min(MAX_JUMP, s - b)) + MAX_JUMP for s in positions] for b in positions
+    ]
+    assert initial_jumps(1, 0.2, 1.0).distances(len(positions)).tolist() == expected
+
+
 def test_words_have_jumps_of_their_own_and_new_words_those_of_all() -> None:
     batch = tiny_batch()
     weights = initial_jumps(2, 0.25, 1.0).weights.clone()
-    weights[1, 13] = 7.0
+    weights[1, 13], weights[-1, 11] = 7.0, 9.0  # the last row is of the start alone
     moves = Jumps(weights, 0.25, 1.0).moves(batch)
     shared = initial_jumps(2, 0.25, 1.0).moves(batch)
     longest = 2
@@ -267,6 +399,15 @@ def test_posteriors_of_a_line_are_those_by_the_counts_of_all_other_lines(agreeme
     assert worst < 1e-10
 
 
+def test_what_rounding_takes_out_too_much_leaves_no_count_below_zero() -> None:
+    text = make_bitext(TEXT)
+    trained = train_directions(text, AlignerOptions())
+    own = 1.01 * trained.own[0][0].dense()
+    cells = trained.directions[0].counts.cells(text.batches[0], own)
+    for counts in (*cells.links, *cells.source.sums, *cells.target.sums):
+        assert float(counts.min()) == 0
+
+
 def test_null_is_likelier_by_its_weight() -> None:
     text, batch = tiny_bitext(), tiny_batch()
     model = tiny_model(text)
@@ -290,6 +431,7 @@ def test_a_large_text_takes_fewer_passes_unless_their_number_is_given(
     assert [passes(), passes(iterations=5)] == [3, 5]
     assert AlignerOptions(leave_one_out=0).passes(text.size) == (3, 0)
     assert AlignerOptions().passes(text.size) == (3, 2)
+    assert AlignerOptions().passes(text.size - 1) == (6, 4)
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def sums_of(training: Training) -> list[Tensor]:
     return [
         value
         for side in training.directions
-        for value in (side.counts.links, side.null, side.jumps.weights, torch.tensor(side.log_prob))
+        for value in (side.counts.links, side.null, side.jumps.weights)
     ]
 
 

@@ -90,6 +90,13 @@ def test_one_member_differs_from_nobody() -> None:
         assert torch.allclose(getattr(mixed, name), getattr(alone, name)), name
 
 
+def test_rounding_makes_no_information_negative() -> None:
+    members = [torch.randn(50, 4, 7).log_softmax(-1)] * 3
+    mixed = mix_distributions(members, torch.zeros(50, 4, dtype=torch.int64))
+    for information in (mixed.knowledge_uncertainty, mixed.reverse_mutual_information):
+        assert 0 <= float(information.min()) <= float(information.max()) < 1e-12
+
+
 def test_a_token_that_never_comes_adds_nothing() -> None:
     sure = torch.tensor([[[0.0, -math.inf]]]).double()
     words = torch.tensor([[0]])

@@ -22,6 +22,7 @@ from latentheads.contrib.uncertainty.token_scores import (
 )
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.frames import Frames
+from latentheads.corpora.tasks import Mixture, Task
 from latentheads.decoding.options import Decoding
 from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
 
@@ -153,6 +154,13 @@ def test_other_targets_of_speech_have_its_frames_and_tags() -> None:
     other = with_targets(speech, TARGETS[::-1])
     assert other.frames is frames
     assert other.tags is speech.tags
+
+
+def test_other_targets_are_of_the_same_tasks() -> None:
+    mixture = Mixture((Task("en", "de"), Task("en", "fr")))
+    tasks = replace(PART, task=np.array([1, 0, 1], np.int32), mixture=mixture)
+    other = with_targets(tasks, TARGETS[::-1])
+    assert (other.task is tasks.task, other.mixture) == (True, mixture)
 
 
 def test_a_temperature_of_zero_is_refused() -> None:

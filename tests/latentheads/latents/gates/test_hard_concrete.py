@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -86,6 +87,14 @@ def test_the_gradient_of_a_draw_is_that_of_its_mean() -> None:
     drawn = HardConcrete(logits, BETA).rsample(torch.Size([DRAWS]))
     (sampled,) = torch.autograd.grad(drawn.mean(0).sum(), logits)
     assert torch.allclose(sampled, exact, atol=0.01)
+
+
+def test_noise_of_exactly_zero_closes_a_gate_without_a_gradient() -> None:
+    logits = LOCATIONS.clone().requires_grad_()
+    with mock.patch.object(torch, "rand", lambda shape, **options: torch.zeros(shape, **options)):
+        sampled = HardConcrete(logits, BETA).rsample()
+    (gradient,) = torch.autograd.grad(sampled.sum(), logits)
+    assert sampled.tolist() == gradient.tolist() == [0] * 5
 
 
 def test_a_sampled_divergence_has_no_gradient_to_offer() -> None:

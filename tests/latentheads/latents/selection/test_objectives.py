@@ -24,6 +24,7 @@ from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.latent import Logits
+from latentheads.latents.selection.bernoulli import Bernoullis
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import Translation, make_prior
@@ -314,3 +315,10 @@ def test_alignments_that_are_drawn_are_refused(kind: Any) -> None:
     with pytest.raises(ValueError, match=f"{kind.__name__} weighs .* use Head_ELBO"):
         losses[0]()
     assert losses[1]().isfinite()
+
+
+def test_as_many_choices_as_the_limit_are_gone_through() -> None:
+    objective, blocks = Enumerated_ELBO(), [Bernoullis(torch.zeros(n)) for n in (2, 4, 5)]
+    objective.check(blocks[:2])
+    with pytest.raises(ValueError, match="at most 64, not 128"):
+        objective.check([blocks[0], blocks[2]])

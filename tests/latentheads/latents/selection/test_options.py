@@ -50,6 +50,8 @@ def test_a_strategy_makes_its_selector(name: Strategy) -> None:
     assert selector == make_selector(name, 3, candidates, ("decoder-self",), 2, 1)
     options = SelectionOptions(name, "decoder-self")
     assert (options.label, options.fixes_task_weights) == (name, name == "static")
+    assert not options.acts_on_encoder
+    assert SelectionOptions(name).acts_on_encoder
 
 
 @pytest.mark.parametrize(
