@@ -43,7 +43,6 @@ Options = argparse.Namespace
 OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
 
-
 DASHES = ("\N{EN DASH}", "\N{EM DASH}")
 """What word processors make of the two hyphens of an option."""
 

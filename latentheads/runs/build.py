@@ -33,7 +33,7 @@ from latentheads.runs.settings import Settings
 DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
 
-PATIENCE = timedelta(hours=6)
+PROCESS_TIMEOUT = timedelta(hours=6)
 """How long processes wait for the first one, which alone evaluates, before the run ends."""
 
 
@@ -77,7 +77,7 @@ def make_accelerator(
     return Accelerator(
         kwargs_handlers=[
             DistributedDataParallelKwargs(find_unused_parameters=unused),
-            InitProcessGroupKwargs(timeout=PATIENCE),
+            InitProcessGroupKwargs(timeout=PROCESS_TIMEOUT),
         ],
         mixed_precision="no",
         cpu=device.type == "cpu",

@@ -127,7 +127,8 @@ def block_tables(
         density: The log-density.
         blocks: The heads of each block.
     """
-    heads = _count_heads(density, blocks)
+    _check_blocks(density, blocks)
+    heads = sum(map(len, blocks))
     tables = []
     for block in blocks:
         subsets = all_subsets(len(block), torch.empty((), dtype=torch.float64))
@@ -162,7 +163,8 @@ def gibbs(
     """
     sizes = {"sweeps": sweeps, "chains": chains, "burn_in": burn_in}
     check_least(sizes, sweeps=1, chains=1, burn_in=0)
-    generator, heads = _generator(seed), _count_heads(density, blocks)
+    _check_blocks(density, blocks)
+    generator, heads = _generator(seed), sum(map(len, blocks))
     gates = torch.rand(chains, heads, generator=generator).round().double()
     if start is not None:
         if start.shape != (heads,) or not ((start == 0) | (start == 1)).all():
@@ -208,8 +210,8 @@ def smc(
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
     check_fraction("threshold", threshold)
+    _check_blocks(density, blocks)
     generator = _generator(seed)
-    _count_heads(density, blocks)
     exact = block_tables(density, blocks) if tables is None else tables
     start = _ProductOfTables(blocks, [_flatten(table) for table in exact])
     gates = start.sample(particles, generator)
@@ -322,8 +324,8 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _count_heads(density: Density, blocks: Sequence[Sequence[int]]) -> int:
-    """The number of heads, if blocks hold each once, and few enough."""
+def _check_blocks(density: Density, blocks: Sequence[Sequence[int]]) -> None:
+    """Checks a density of subsets, and that blocks hold every head once, and few enough."""
     if isinstance(density, SubsetScorer):
         raise ValueError("density must be of subsets, as SubsetDensity(scorer, penalty, tau)")
     check_list("blocks", blocks)
@@ -334,4 +336,3 @@ def _count_heads(density: Density, blocks: Sequence[Sequence[int]]) -> int:
         raise ValueError(f"blocks must hold every head once, got {[list(b) for b in blocks]}")
     if (most := max(map(len, blocks))) > math.log2(MAX_SUBSETS):
         raise ValueError(f"a block has at most {math.log2(MAX_SUBSETS):.0f} heads, got {most}")
-    return heads

@@ -292,8 +292,8 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         links. For a deterministic aligner the only distribution is ``SOFT``.
     """
     check_part(part)
-    links = _LinkCollector(part)
     check_pair(model, guide)
+    links = _LinkCollector(part)
     aligner = model.find_latent(Aligner)
     soft = aligner is not None and aligner.soft
     for batch in batches(part, BATCH_TOKENS, shuffle=False):
@@ -321,9 +321,9 @@ def score_attention(
         A score for each head at both steps; empty for a model without cross-attention.
     """
     check_part(part)
-    links = _LinkCollector(part)
     if guide is not None:
         check_pair(model, guide)
+    links = _LinkCollector(part)
     with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
             before, after = ATTENTION

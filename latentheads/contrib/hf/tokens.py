@@ -52,7 +52,7 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
 def computes_positions(network: nn.Module) -> bool:
     """Whether a network computes positions from its tokens, skipping padding, as RoBERTa does."""
     return any(
-        hasattr(place, POSITIONS_FROM_TOKENS)
+        hasattr(owner, POSITIONS_FROM_TOKENS)
         for module in network.modules()
-        for place in (module, sys.modules.get(type(module).__module__))
+        for owner in (module, sys.modules.get(type(module).__module__))
     )

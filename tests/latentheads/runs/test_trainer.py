@@ -278,12 +278,19 @@ def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
     assert again.engine.step == 3
 
 
+def pretend_process(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+    """Lets a trainer take itself for one of two processes, whose group is there."""
+    process = SimpleNamespace(num_processes=2, process_index=index, device=torch.device("cpu"))
+    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: process)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+
+
 def test_several_processes_train_one_run(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it their process group is gone."""
-    ended = SimpleNamespace(num_processes=2, device=torch.device("cpu"))
-    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: ended)
+    pretend_process(monkeypatch, 0)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
     with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
         trainer(corpus, tmp_path / "run")
 
@@ -291,13 +298,11 @@ def test_several_processes_train_one_run(
 def test_no_process_fits_again_after_their_group_has_ended(
     corpus: Corpus, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = SimpleNamespace(num_processes=2, process_index=0, device=torch.device("cpu"))
-    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: first)
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    made = trainer(corpus, finished)
+    pretend_process(monkeypatch, 0)
+    first = trainer(corpus, finished)
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
     with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
-        made.fit()
+        first.fit()
 
 
 def test_a_type_checker_takes_results_for_there() -> None:
@@ -309,9 +314,7 @@ def test_a_type_checker_takes_results_for_there() -> None:
 def test_the_first_process_alone_has_the_results_of_a_finished_run(
     corpus: Corpus, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second = SimpleNamespace(num_processes=2, process_index=1, device=torch.device("cpu"))
-    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: second)
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    pretend_process(monkeypatch, 1)
     assert trainer(corpus, finished).fit() is None
 
 

@@ -66,9 +66,9 @@ def pair(corpus: Corpus) -> tuple[Any, Any]:
 def test_what_is_no_list_of_callbacks_is_refused(corpus: Corpus, callbacks: Any) -> None:
     with pytest.raises(ValueError, match=r"^callbacks must be (a list|objects of classes der)"):
         unchecked(lh.fit)(*pair(corpus), corpus.train, callbacks=callbacks, **PLAN)
-    made = object.__new__(lh.Trainer)
+    trainer = object.__new__(lh.Trainer)
     with pytest.raises(ValueError, match=r"^callbacks must be (a list|objects of classes der)"):
-        unchecked(lh.Trainer.__init__)(made, *pair(corpus), corpus, callbacks=callbacks, **PLAN)
+        unchecked(lh.Trainer.__init__)(trainer, *pair(corpus), corpus, callbacks=callbacks, **PLAN)
 
 
 def test_a_callback_is_told_of_steps_and_evaluations_and_may_stop(

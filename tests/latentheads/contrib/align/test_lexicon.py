@@ -108,8 +108,8 @@ def test_tables_are_the_same_whatever_is_computed_at_once(
     null = torch.rand(4)
 
     def tables() -> list[Tensor]:
-        made = lexicon.variational(counts, null), lexicon.predictive(counts, null)
-        return [table.links for table in (*made, lexicon.associations(full_bitext()))]
+        two = lexicon.variational(counts, null), lexicon.predictive(counts, null)
+        return [table.links for table in (*two, lexicon.associations(full_bitext()))]
 
     whole = tables()
     monkeypatch.setattr("latentheads.contrib.align.lexicon.CHUNK", 3)

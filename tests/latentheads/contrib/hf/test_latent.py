@@ -96,13 +96,13 @@ def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> N
 
 @torch.no_grad()
 def test_scores_that_a_network_caps_are_capped() -> None:
-    made = grouped("Gemma2", attn_logit_softcapping=0.5, head_dim=2)
-    made = jiggle(made, 0.5).double().eval()
-    made.set_attn_implementation("eager")
-    capped = made(IDS).logits
-    lh.latent(made, "delta")
+    network = grouped("Gemma2", attn_logit_softcapping=0.5, head_dim=2)
+    network = jiggle(network, 0.5).double().eval()
+    network.set_attn_implementation("eager")
+    capped = network(IDS).logits
+    lh.latent(network, "delta")
     # transformers has that softmax in float32
-    torch.testing.assert_close(made(IDS).logits, capped, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(network(IDS).logits, capped, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -25,11 +25,11 @@ def test_the_evidence_is_that_of_the_chain(kinds: int, labelled: bool) -> None:
     enumerated = config_enumerate(attention_model, "parallel")
     # boundaries, and for each two heads, are enumerated
     elbo = TraceEnum_ELBO(max_plate_nesting=0)
-    given: Any = (enumerated, lambda *_, **__: None, model, attention)
-    evidence = -elbo.loss(*given, with_labels=labelled)
+    arguments: Any = (enumerated, lambda *_, **__: None, model, attention)
+    evidence = -elbo.loss(*arguments, with_labels=labelled)
     posterior = model.posterior(attention, with_labels=labelled)
     assert evidence == pytest.approx(posterior.log_evidence.item(), rel=1e-9)
-    marginals = elbo.compute_marginals(*given, with_labels=labelled)
+    marginals = elbo.compute_marginals(*arguments, with_labels=labelled)
     first = marginals["start_0"].probs[:-1]
     torch.testing.assert_close(first, posterior.marginals[0, 0])
 
