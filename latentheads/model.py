@@ -312,9 +312,10 @@ class Decoder(HeadModel, Configured):
         if self.undecodable:
             raise ValueError(self.undecodable)
         mixtures = (latent.decoding_mixture(self, batch) for latent in self.latents.values())
-        mixture = next((mixture for mixture in mixtures if mixture is not None), None)
-        if mixture is None:
+        passes = next((passes for passes in mixtures if passes is not None), None)
+        if passes is None:
             return batch, self.select_heads(batch), None
+        mixture = PassMixture(*passes, len(batch))
         rows = mixture.expand_batch(batch)
         return rows, self.select_heads(rows) | mixture.choices(), mixture
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.checks import check_instance
-from latentheads.latents.mixture import PassMixture
-from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
+from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock, Passes
 from latentheads.names import Block
 
 P = TypeVar("P", bound="LatentPosterior")
@@ -227,7 +226,7 @@ class Latent(ABC):
         """
         return None
 
-    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> PassMixture | None:
+    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> Passes | None:
         """The passes that decoding runs side by side, for a mixture of whole passes; None: one.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,6 +58,18 @@ class Choice:
             return self
         index = None if self.index is None else self.index.index_select(0, sentences)
         return Choice(self.weight.index_select(0, sentences), index)
+
+
+class Passes(NamedTuple):
+    """Whole passes of the network, of which one is random.
+
+    Attributes:
+        log_prior: Log-probability of each pass, the same for all sentences or of each.
+        gates: The gates of heads in each pass, by block.
+    """
+
+    log_prior: Float[Tensor, "*sentence component"]
+    gates: Mapping[str, Float[Tensor, "component head"]]
 
 
 @dataclass(frozen=True)

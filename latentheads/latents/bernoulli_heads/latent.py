@@ -24,8 +24,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
 )
 from latentheads.latents.bernoulli_heads.tokens import GatedTokens
 from latentheads.latents.latent import ConditionOn, Latent, Structure
-from latentheads.latents.mixture import PassMixture
-from latentheads.latents.network import Choice, LatentNetwork
+from latentheads.latents.network import Choice, LatentNetwork, Passes
 from latentheads.layers.numeric import version_of
 from latentheads.names import Block
 
@@ -144,13 +143,13 @@ class BernoulliHeads(nn.Module, Latent):
             parts.append(pyro.sample(address.site(ACTIVE), distribution))
         return GatedTokens(gated_pass.tokens_given(_join(parts)), gated_pass, prior)
 
-    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> PassMixture:
+    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> Passes:
         """All subsets of heads, decoded side by side."""
         log_prior = joint_table(self.prior())
         subsets = all_subsets(sum(self.heads), log_prior)
         parts = subsets.split(self.heads, -1)
         names = [module.block.name for module in self.gated_blocks(model)]
-        return PassMixture(log_prior, dict(zip(names, parts, strict=True)), len(batch))
+        return Passes(log_prior, dict(zip(names, parts, strict=True)))
 
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn

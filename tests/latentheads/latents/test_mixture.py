@@ -18,7 +18,7 @@ from latentheads.distributions import make_token_distribution
 from latentheads.latents import mixture as mixtures
 from latentheads.latents.latent import Latent
 from latentheads.latents.mixture import PassMixture
-from latentheads.latents.network import Choice
+from latentheads.latents.network import Choice, Passes
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens
 from latentheads.models import Translation
@@ -154,9 +154,9 @@ class OneHead(nn.Module, Latent):
         prior = MixtureChoice(self.logits(batch), tokens)
         return MixtureTokens(SITE, prior, pyro.sample(SITE, prior))
 
-    def decoding_mixture(self, model: Any, batch: lh.data.Batch) -> PassMixture:
+    def decoding_mixture(self, model: Any, batch: lh.data.Batch) -> Passes:
         log_prior = self.logits(batch).log_softmax(-1)
-        return PassMixture(log_prior, {BLOCK: torch.eye(HEADS).double()}, len(batch))
+        return Passes(log_prior, {BLOCK: torch.eye(HEADS).double()})
 
 
 def one_head() -> Any:
