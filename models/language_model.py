@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Unpack, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -29,12 +29,14 @@ from latentheads.models.mixing import STACKS, named_stacks
 from latentheads.models.network import (
     Embedding,
     Network,
+    NetworkKwargs,
     PreNorm,
     Sides,
     check_network,
     check_sides,
 )
 from latentheads.names import ATTENTION_TYPES
+from latentheads.options import from_dict
 
 
 class LanguageModel(Decoder):
@@ -96,7 +98,7 @@ class LanguageModel(Decoder):
         corpus: Sides,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
-        **sizes: Any,
+        **sizes: Unpack[NetworkKwargs],
     ) -> LanguageModel:
         """Makes a model for the vocabulary of a corpus.
 
@@ -110,7 +112,7 @@ class LanguageModel(Decoder):
         check_sides(corpus)
         if corpus.source is not None:
             raise ValueError("this corpus has a source: it is for Translation")
-        network = Network(**{"norm": PreNorm(), **sizes})
+        network = from_dict(Network, {"norm": PreNorm(), **sizes})
         return cls(len(corpus.target), network, latents, label_smoothing)
 
     @property

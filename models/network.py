@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import torch
 from annotated_types import Ge, Le
@@ -198,6 +198,30 @@ class Network:
     def depth(self, name: str) -> int:
         """Layers of the encoder or the decoder."""
         return (self.decoder_layers if name == STACKS[1] else 0) or self.layers
+
+
+class NetworkKwargs(TypedDict, total=False):
+    """The options of a :class:`Network`."""
+
+    width: int
+    feed_forward: int
+    heads: int
+    layers: int
+    norm: Norm | str | Mapping[str, Any]
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    share: Share
+    adaptive: AdaptiveOptions | Mapping[str, Any] | Sequence[int] | None
+    mixers: str
+    windows: str | int
+    ngram_heads: int
+    ngram_width: str | int
+    ngram_slices: bool
+    ngram_context: bool
+    ngram_noise: float
+    speech: FrontEnd | Mapping[str, Any] | None
+    decoder_layers: int
 
 
 class ScaledWithPositions(nn.Module):

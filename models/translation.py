@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import pyro
 from jaxtyping import Float, Int
@@ -33,12 +33,14 @@ from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import (
     Embedding,
     Network,
+    NetworkKwargs,
     Sides,
     check_network,
     check_sides,
     task_names,
 )
 from latentheads.names import ATTENTION_TYPES, Block, side_of
+from latentheads.options import from_dict
 
 
 @dataclass
@@ -180,7 +182,7 @@ class Translation(Decoder):
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
-        **sizes: Any,
+        **sizes: Unpack[NetworkKwargs],
     ) -> Translation:
         """Makes a model for the vocabularies of a corpus, and its tasks.
 
@@ -196,7 +198,7 @@ class Translation(Decoder):
         source, target = corpus.source, corpus.target
         if source is None:
             raise ValueError("this corpus has no source: it is for a LanguageModel")
-        network = Network(**sizes)
+        network = from_dict(Network, sizes)
         if network.share == "all" and source is not target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         sources, targets = task_names(corpus.mixture)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from annotated_types import Ge, Le
 
@@ -70,3 +70,18 @@ class Decoding:
         if options.get("num_beams") == 1:
             below.pop("length_penalty", None)
         return from_dict(Decoding, below | dict(options))
+
+
+class DecodingKwargs(TypedDict, total=False):
+    """The options of :class:`Decoding`."""
+
+    num_beams: int
+    length_penalty: float
+    num_samples: int
+    paper_bleu: bool
+    paper_wer: bool
+    rouge: bool
+    accuracy: bool
+    min_new_tokens: int
+    max_new_tokens: int
+    no_repeat_ngram_size: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from pydantic import NonNegativeFloat
@@ -343,6 +343,17 @@ class Sampling:
                 start_token=EOS if block_size else BOS,
                 unknown=self.unknown,
             )
+
+
+class SamplingKwargs(TypedDict, total=False):
+    """The options of :class:`Sampling`."""
+
+    max_new_tokens: int
+    temperature: float
+    top_k: int
+    context: int | None
+    unknown: bool
+    sample_heads: bool
 
 
 def encode_prompt(vocabulary: Vocabulary, prompt: str, is_running_text: bool) -> list[int]:

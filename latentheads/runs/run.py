@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_instance, check_seed
@@ -15,6 +15,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Data, FolderData
+from latentheads.decoding.options import DecodingKwargs
 from latentheads.decoding.translate import translate_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
@@ -25,6 +26,7 @@ from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import (
     Sampling,
+    SamplingKwargs,
     Texts,
     encode_sources,
     generate_texts,
@@ -36,6 +38,20 @@ from latentheads.runs.generation import (
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel
+
+
+class TranslateKwargs(DecodingKwargs, total=False):
+    """The other arguments of :meth:`Run.translate`."""
+
+    direction: str | None
+    seed: int
+    others: Sequence[Run]
+
+
+class GenerateKwargs(SamplingKwargs, total=False):
+    """The other arguments of :meth:`Run.generate`."""
+
+    seed: int
 
 
 @dataclass(eq=False, repr=False)
@@ -109,23 +125,35 @@ class Run(TrainedModel):
         return read_metrics(self.path)
 
     @overload
-    def translate(
-        self, sentences: str, *, num_return_sequences: None = None, **options: Any
+    def translate(  # type: ignore[overload-overlap]
+        self,
+        sentences: str,
+        *,
+        num_return_sequences: None = None,
+        **options: Unpack[TranslateKwargs],
     ) -> str: ...
 
     @overload
-    def translate(
-        self, sentences: str, *, num_return_sequences: int, **options: Any
+    def translate(  # type: ignore[overload-overlap]
+        self, sentences: str, *, num_return_sequences: int, **options: Unpack[TranslateKwargs]
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, sentences: Iterable[str], *, num_return_sequences: None = None, **options: Any
+        self,
+        sentences: Iterable[str],
+        *,
+        num_return_sequences: None = None,
+        **options: Unpack[TranslateKwargs],
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, sentences: Iterable[str], *, num_return_sequences: int, **options: Any
+        self,
+        sentences: Iterable[str],
+        *,
+        num_return_sequences: int,
+        **options: Unpack[TranslateKwargs],
     ) -> list[list[str]]: ...
 
     def translate(
@@ -136,7 +164,7 @@ class Run(TrainedModel):
         direction: str | None = None,
         seed: int = 0,
         others: Sequence[Run] = (),
-        **decoding: Any,
+        **decoding: Unpack[DecodingKwargs],
     ) -> Texts:
         """Translates a sentence or several, as the test part was translated.
 
@@ -201,23 +229,35 @@ class Run(TrainedModel):
         return collate(part, [0]).to(device)
 
     @overload
-    def generate(
-        self, prompts: str = "", *, num_return_sequences: None = None, **options: Any
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompts: str = "",
+        *,
+        num_return_sequences: None = None,
+        **options: Unpack[GenerateKwargs],
     ) -> str: ...
 
     @overload
-    def generate(
-        self, prompts: str = "", *, num_return_sequences: int, **options: Any
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: str = "", *, num_return_sequences: int, **options: Unpack[GenerateKwargs]
     ) -> list[str]: ...
 
     @overload
     def generate(
-        self, prompts: Iterable[str], *, num_return_sequences: None = None, **options: Any
+        self,
+        prompts: Iterable[str],
+        *,
+        num_return_sequences: None = None,
+        **options: Unpack[GenerateKwargs],
     ) -> list[str]: ...
 
     @overload
     def generate(
-        self, prompts: Iterable[str], *, num_return_sequences: int, **options: Any
+        self,
+        prompts: Iterable[str],
+        *,
+        num_return_sequences: int,
+        **options: Unpack[GenerateKwargs],
     ) -> list[list[str]]: ...
 
     def generate(
@@ -226,7 +266,7 @@ class Run(TrainedModel):
         *,
         num_return_sequences: int | None = None,
         seed: int = 0,
-        **sampling: Any,
+        **sampling: Unpack[SamplingKwargs],
     ) -> Texts:
         """Samples the continuation of a prompt, or of several.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import Unpack, overload
 
 from latentheads.checks import check_instance
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
-from latentheads.decoding.options import Decoding
+from latentheads.decoding.options import Decoding, DecodingKwargs
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides.tied import Tied
 from latentheads.model import Decoder
 from latentheads.options import from_dict
 from latentheads.runs.generation import (
     Sampling,
+    SamplingKwargs,
     Texts,
     generate_texts,
     override_decoding,
@@ -23,25 +24,40 @@ from latentheads.runs.generation import (
 from latentheads.runs.trained_model import TrainedModel
 
 
+class TranslateKwargs(DecodingKwargs, total=False):
+    """The other arguments of :func:`translate`."""
+
+    guide: ModelGuide | None
+    direction: str | None
+    seed: int
+
+
+class GenerateKwargs(SamplingKwargs, total=False):
+    """The other arguments of :func:`generate`."""
+
+    guide: ModelGuide | None
+    seed: int
+
+
 @overload
-def translate(
+def translate(  # type: ignore[overload-overlap]
     model: Decoder,
     processor: Processor | Corpus,
     sentences: str,
     *,
     num_return_sequences: None = None,
-    **options: Any,
+    **options: Unpack[TranslateKwargs],
 ) -> str: ...
 
 
 @overload
-def translate(
+def translate(  # type: ignore[overload-overlap]
     model: Decoder,
     processor: Processor | Corpus,
     sentences: str,
     *,
     num_return_sequences: int,
-    **options: Any,
+    **options: Unpack[TranslateKwargs],
 ) -> list[str]: ...
 
 
@@ -52,7 +68,7 @@ def translate(
     sentences: Iterable[str],
     *,
     num_return_sequences: None = None,
-    **options: Any,
+    **options: Unpack[TranslateKwargs],
 ) -> list[str]: ...
 
 
@@ -63,7 +79,7 @@ def translate(
     sentences: Iterable[str],
     *,
     num_return_sequences: int,
-    **options: Any,
+    **options: Unpack[TranslateKwargs],
 ) -> list[list[str]]: ...
 
 
@@ -76,7 +92,7 @@ def translate(
     num_return_sequences: int | None = None,
     direction: str | None = None,
     seed: int = 0,
-    **decoding: Any,
+    **decoding: Unpack[DecodingKwargs],
 ) -> Texts:
     """Translates by a model, without a run folder; a run has ``run.translate``.
 
@@ -116,24 +132,24 @@ def translate(
 
 
 @overload
-def generate(
+def generate(  # type: ignore[overload-overlap]
     model: Decoder,
     processor: Processor | Corpus,
     prompts: str = "",
     *,
     num_return_sequences: None = None,
-    **options: Any,
+    **options: Unpack[GenerateKwargs],
 ) -> str: ...
 
 
 @overload
-def generate(
+def generate(  # type: ignore[overload-overlap]
     model: Decoder,
     processor: Processor | Corpus,
     prompts: str = "",
     *,
     num_return_sequences: int,
-    **options: Any,
+    **options: Unpack[GenerateKwargs],
 ) -> list[str]: ...
 
 
@@ -144,7 +160,7 @@ def generate(
     prompts: Iterable[str],
     *,
     num_return_sequences: None = None,
-    **options: Any,
+    **options: Unpack[GenerateKwargs],
 ) -> list[str]: ...
 
 
@@ -155,7 +171,7 @@ def generate(
     prompts: Iterable[str],
     *,
     num_return_sequences: int,
-    **options: Any,
+    **options: Unpack[GenerateKwargs],
 ) -> list[list[str]]: ...
 
 
@@ -167,7 +183,7 @@ def generate(
     guide: ModelGuide | None = None,
     num_return_sequences: int | None = None,
     seed: int = 0,
-    **sampling: Any,
+    **sampling: Unpack[SamplingKwargs],
 ) -> Texts:
     """Continues prompts by a language model, without a run folder; a run has ``run.generate``.
 

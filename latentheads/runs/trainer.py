@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median_high
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ from latentheads.training.callbacks import Callback, list_callbacks
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
-from latentheads.training.options import make_training
+from latentheads.training.options import TrainerKwargs, make_training
 from latentheads.training.sanity_check import check_bound_exists
 from latentheads.training.trackers import Tracking, check_trackers
 
@@ -131,7 +131,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         quiet: bool = False,
         loss: LossLike = DEFAULT_LOSS,
-        **training: Any,
+        **training: Unpack[TrainerKwargs],
     ) -> None:
         check_trackers(trackers)
         settings = _settings_of(
@@ -513,7 +513,7 @@ def _settings_of(
     seed: int,
     num_samples: int,
     decoding: Decoding | None,
-    **training: Any,
+    **training: Unpack[TrainerKwargs],
 ) -> Settings:
     """The settings of a run of objects, and of the options beside them."""
     options = make_training(training | {"loss": loss})

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from latentheads.checks import check_choice, check_least, check_list, check_not_empty, check_seed
 from latentheads.corpora.corpus import Corpus, check_corpus
@@ -22,6 +22,7 @@ from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
 from latentheads.training.fit import fit_pair, read_options
 from latentheads.training.losses import LossLike, instance_of
+from latentheads.training.options import FitKwargs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +161,7 @@ def compare(
     seed: int = 0,
     quiet: bool = True,
     loss: LossLike = "Head_ELBO",
-    **training: Any,
+    **training: Unpack[FitKwargs],
 ) -> Comparison:
     """Trains several guides of a model, and evaluates each on the test part.
 

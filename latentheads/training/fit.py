@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from pyro.infer import ELBO
@@ -29,7 +29,7 @@ from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, instance_of
-from latentheads.training.options import Training, make_training
+from latentheads.training.options import FitKwargs, Training, make_training
 from latentheads.training.sanity_check import check_bound_exists
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
@@ -76,7 +76,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     quiet: bool = False,
     loss: LossLike = "Head_ELBO",
-    **training: Any,
+    **training: Unpack[FitKwargs],
 ) -> Fitted:
     """Trains a model and its guide on batches of one's own, and reports the true bound.
 

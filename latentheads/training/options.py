@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -258,6 +258,32 @@ class Training:
     def noise_factor(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
+
+
+class FitKwargs(TypedDict, total=False):
+    """The options of :class:`Training` that act without a run folder, but its loss."""
+
+    steps: int
+    tokens: int
+    accumulate: int
+    optimizer: Optimizer | str | Mapping[str, Any]
+    learning_rate: float
+    warmup_steps: int | None
+    schedule: Schedule | str | Mapping[str, Any]
+    clip: float
+    noise_warmup_steps: int
+    precision: PrecisionOption
+    report_every: int | None
+    metric: Literal["elbo", "plug-in"]
+    patience: int
+
+
+class TrainerKwargs(FitKwargs, total=False):
+    """All options of :class:`Training` but its loss."""
+
+    checkpoint_every: int
+    keep: int
+    average: int
 
 
 def make_training(options: Mapping[str, Any]) -> Training:

@@ -6,16 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 from annotated_types import Le
 
+from latentheads.contrib.heads.analysis import AnalysisKwargs, AnalysisOptions
 from latentheads.data import Data, Grammar, Pairs
+from latentheads.decoding.options import Decoding, DecodingKwargs
 from latentheads.guides import GUIDES
 from latentheads.latents.logits.options import PriorSpec
 from latentheads.latents.registry import LATENTS
+from latentheads.models.network import Network, NetworkKwargs
 from latentheads.options import (
     OPTION_ALIASES,
     Choice,
@@ -36,9 +40,11 @@ from latentheads.options import (
     options_of,
     to_dict,
 )
+from latentheads.runs.generation import Sampling, SamplingKwargs
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
-from latentheads.training.options import NAGOptimizer, Training
+from latentheads.training.fit import OF_FOLDERS
+from latentheads.training.options import FitKwargs, NAGOptimizer, TrainerKwargs, Training
 from tests.typechecking import unchecked
 
 
@@ -469,3 +475,29 @@ def test_names_of_other_programs_lead_to_options_that_exist() -> None:
                 OptionError, match=rf"^{alias} is not an option.*: did you mean {name}"
             ):
                 from_dict(options_of(Settings)[group].kind, {alias: 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "others"),
+    [
+        (TrainerKwargs, Training, {"loss"}),
+        (FitKwargs, Training, {"loss", *OF_FOLDERS}),
+        (NetworkKwargs, Network, set()),
+        (DecodingKwargs, Decoding, set()),
+        (SamplingKwargs, Sampling, set()),
+        (AnalysisKwargs, AnalysisOptions, set()),
+    ],
+)
+def test_a_type_checker_knows_the_options_that_functions_take_by_name(
+    arguments: type, options: type, others: set[str]
+) -> None:
+    accepted = get_type_hints(arguments)
+    kinds = {name: option.kind for name, option in options_of(options).items()}
+    assert accepted.keys() == kinds.keys() - others
+    for name, kind in accepted.items():
+        assert alternatives(kinds[name]) <= alternatives(kind), name
+
+
+def alternatives(kind: Any) -> set[Any]:
+    """The annotations of a union, or the one that it is."""
+    return set(get_args(kind)) if get_origin(kind) in (Union, UnionType) else {kind}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import torch
 from annotated_types import Gt, Le
@@ -75,8 +75,24 @@ class AnalysisOptions:
     seed: Size = 0
 
 
+class AnalysisKwargs(TypedDict, total=False):
+    """The options of :class:`AnalysisOptions`."""
+
+    sentences: int
+    relevance: int | None
+    num_samples: int
+    exclude: Exclude
+    positional: float
+    margin: float
+    rare: float
+    top: int
+    seed: int
+
+
 def analyse(
-    run: Run | str | Path, part: Literal["train", "valid", "test"] = "valid", **options: Any
+    run: Run | str | Path,
+    part: Literal["train", "valid", "test"] = "valid",
+    **options: Unpack[AnalysisKwargs],
 ) -> HeadReport:
     """Analyses the heads of a run on a part of its corpus, for ``lh.plot.draw_maps``.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Unpack, overload
 
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +21,7 @@ from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.contrib.speech.waveform import read_header
 from latentheads.corpora.part import Part
-from latentheads.decoding.options import Decoding
+from latentheads.decoding.options import Decoding, DecodingKwargs
 from latentheads.decoding.translate import OnSkip
 from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.noise import fixed_noise
@@ -161,19 +161,30 @@ def transcribe_files(
         return sample_repeatedly(generate, num_return_sequences)
 
 
+class TranscribeKwargs(DecodingKwargs, total=False):
+    """The other arguments of :func:`transcribe`."""
+
+    direction: str | None
+    seed: int
+
+
 @overload
 def transcribe(
     run: Run,
     files: Iterable[str | Path],
     *,
     num_return_sequences: None = None,
-    **options: Any,
+    **options: Unpack[TranscribeKwargs],
 ) -> list[str]: ...
 
 
 @overload
 def transcribe(
-    run: Run, files: Iterable[str | Path], *, num_return_sequences: int, **options: Any
+    run: Run,
+    files: Iterable[str | Path],
+    *,
+    num_return_sequences: int,
+    **options: Unpack[TranscribeKwargs],
 ) -> list[list[str]]: ...
 
 
@@ -184,7 +195,7 @@ def transcribe(
     num_return_sequences: int | None = None,
     direction: str | None = None,
     seed: int = 0,
-    **decoding: Any,
+    **decoding: Unpack[DecodingKwargs],
 ) -> list[str] | list[list[str]]:
     """Transcribes or translates audio files, as the test part of a run was.
 
