@@ -181,12 +181,14 @@ def _active_heads(
 ) -> dict[str, list[int]]:
     """The heads of every block that stay active, by their indices among the sampled ones."""
     active = {module.block.name: module.active_heads for module in blocks}
+    listed: dict[str, list[int]] = {}  # a generator is read once
     for name, heads in kept.items():
         check_choice("block", name, active)
         check_list(f"heads of block {shown(name)}", heads)
-        for head in heads:  # a boolean mask would name the heads 1 and 0
+        listed[name] = [*heads]
+        for head in listed[name]:  # a boolean mask would name the heads 1 and 0
             check_number(f"a head of block {shown(name)}", head, whole=True)
-        unknown = [head for head in heads if not 0 <= head < len(active[name])]
+        unknown = [head for head in listed[name] if not 0 <= head < len(active[name])]
         if unknown:
             raise ValueError(
                 f"block {shown(name)} has {len(active[name])} heads, got head {unknown[0]}"
@@ -198,7 +200,7 @@ def _active_heads(
                 "candidates can be removed; of gates call fold_selection(model, guide) first"
             )
     return {
-        name: [current[head] for head in sorted(set(kept.get(name, range(len(current)))))]
+        name: [current[head] for head in sorted(set(listed.get(name, range(len(current)))))]
         for name, current in active.items()
     }
 

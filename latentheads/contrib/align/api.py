@@ -208,7 +208,6 @@ def _check_aligners(
 
 def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> list[list[Span]]:
     """The spans of each line, after a check that they are those of its source words."""
-    check_list("spans", spans)
     spans = list(spans)
     check_as_many("lists of spans", spans, "lines", lines)
     listed: list[list[Span]] = []
@@ -296,7 +295,9 @@ def start_alignment(
         trained, training = train_aligner(pairs, options, report, start, workers)
         trained = replace(trained, split=split)
         batches, models_of = training.bitext.batches, training.models
-    projected: dict[int, list[ProjectedSpan | None]] = {}
+    projected: dict[int, list[ProjectedSpan | None]] = {
+        index: [None] * len(line) for index, line in enumerate(listed)
+    }
     posteriors = infer_posteriors(
         batches, models_of, lines, guide, report, workers, listed, projected
     )
@@ -406,8 +407,8 @@ def project(
     Raises:
         ValueError: As :func:`align`; or a span is none of its line.
     """
+    check_list("spans", spans)
     alignment = start_alignment(source, target, spans=spans, **options)
     for _ in alignment.posteriors:
         pass
-    projected = alignment.projected
-    return [projected.get(index, [None] * len(line)) for index, line in enumerate(spans)]
+    return [*alignment.projected.values()]

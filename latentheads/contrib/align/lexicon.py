@@ -41,6 +41,9 @@ CLASS_CONCENTRATION = 40.0
 ALIKE = 0.1
 """The probability that a word is translated by one that is spelt like it, before training."""
 
+MOST_ALIKE = 0.999
+"""The largest such probability: at 1 other words would have none, or less by rounding."""
+
 NULL_CONCENTRATION = 100.0
 """The concentration of the distribution of words without a link."""
 
@@ -225,7 +228,7 @@ class Lexicon:
         share = counts.links[entries] / (total[pairs.pair_source[entries]] + 1)
         for _ in range(ALIKE_STEPS):
             mean, alike = self._mean(counts, density, entries)
-            self.alike = float((share * alike / mean).sum() / evidence)
+            self.alike = min(float((share * alike / mean).sum() / evidence), MOST_ALIKE)
 
     def batch_table(
         self,

@@ -72,7 +72,8 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     check_choice("split", split, SPLITS)
     words = line.split() if isinstance(line, str) else line
     if split == "characters":  # in lower case a letter may be two, as a Turkish one is
-        return TokenizedLine.of_words([letter.lower() for word in words for letter in word])
+        letters = (letter for word in words for letter in word if not letter.isspace())
+        return TokenizedLine.of_words([letter.lower() for letter in letters])
     words = [word.lower() for word in words]
     if split == "spaces":
         return TokenizedLine.of_words(words)

@@ -64,8 +64,8 @@ def to_openai(heads: Sequence[Head], shape: tuple[int, int]) -> bytes:
         shape: Layers, and heads of each.
     """
     mask = np.zeros(shape, bool)
-    for head in _sort_heads(heads):
-        mask[head] = True
+    for layer, head in _sort_heads(heads):
+        mask[layer, head] = True
     return base64.b85encode(gzip.compress(mask.tobytes(), mtime=0))
 
 

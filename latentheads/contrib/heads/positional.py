@@ -74,13 +74,13 @@ class PositionalDetector(Detector):
         add_counts(self._possible[view.block], count_by_offset(pairs))
 
     def result(self) -> PositionalHeads:
-        """The most frequent offset of every head, and its share."""
+        """The most frequent offset of every head, of equals the least, and its share."""
         offset, shares = {}, {}
         for block, hits in self._hits.items():
-            offsets = torch.tensor(list(hits))
-            count, best = torch.stack(list(hits.values())).max(0)
-            possible = torch.stack([self._possible[block][o] for o in hits])
+            offsets = sorted(hits)  # whatever the order of the batches
+            count, best = torch.stack([hits[o] for o in offsets]).max(0)
+            possible = torch.stack([self._possible[block][o] for o in offsets])
             possible = possible.gather(0, best[None])[0]
-            offset[block] = offsets[best].where(possible > 0, 0)
+            offset[block] = torch.tensor(offsets)[best].where(possible > 0, 0)
             shares[block] = fraction(count, possible)
         return PositionalHeads(offset, shares, self.threshold)

@@ -158,6 +158,7 @@ def detect(
         seed: Seed of the guide's noise.
     """
     check_list("detectors", detectors)
+    detectors = [*detectors]
     for batch, heads in record_heads(model, batches, guide, seed):
         attention_types = {block.attention_type for block in heads.attention_blocks}
         if not attention_types:

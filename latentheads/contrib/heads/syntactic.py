@@ -202,9 +202,10 @@ class SyntacticDetector(Detector):
 
 
 def _best(counts: OffsetCounts) -> tuple[Int[Tensor, "*case"], Int[Tensor, "*case"]]:
-    """Returns the most frequent offset of every case and its count."""
-    count, index = torch.stack(list(counts.values())).max(0)
-    return torch.tensor(list(counts))[index], count
+    """Returns the most frequent offset of every case, of equals the least, and its count."""
+    offsets = sorted(counts)
+    count, index = torch.stack([counts[offset] for offset in offsets]).max(0)
+    return torch.tensor(offsets)[index], count
 
 
 def _in_words(

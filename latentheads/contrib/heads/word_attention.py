@@ -83,8 +83,9 @@ class WordAttention:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("weights", "starts", "ends"):  # half precision, or a GPU, is of the network
-            object.__setattr__(self, name, getattr(self, name).to("cpu", torch.float64))
+        for name in ("weights", "starts", "ends", "energy"):  # half precision is of the network
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, value.to("cpu", torch.float64))
 
     @property
     def positions(self) -> int:
@@ -196,9 +197,7 @@ def to_word_attention(
         word = int((ends < starts).nonzero()[0])
         span = f"{starts[word] * step:g} to {ends[word] * step:g}"
         raise ValueError(f"word {word} must end after it starts, got {span}")
-    energy = (
-        None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
-    )
+    energy = None if example.energy is None else torch.as_tensor(example.energy)
     if energy is not None and energy.shape != views.shape[-1:]:
         raise ValueError(
             f"energy must have a number for each of {views.shape[-1]} positions, got shape "

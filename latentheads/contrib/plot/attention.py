@@ -66,8 +66,8 @@ def draw_weights(
     row = select_row(mean, deviation) if row is None else row
     check_indices("row", [row], size[0])
     check_list("heads", heads)
-    check_indices("heads", heads, len(mean))
     shown_heads = list(heads) or list(range(min(MAX_HEADS, len(mean))))
+    check_indices("heads", shown_heads, len(mean))
     height, width = (cell_inches(number, CELL) for number in size)
     figure = Picture(
         max(WIDTH, 1.2 + 3 * (0.3 + width * size[1])),

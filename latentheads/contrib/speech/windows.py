@@ -46,7 +46,7 @@ def split_at_pauses(
     if len(samples) <= min(longest, PAUSE) * rate:
         return [(0, len(samples))]
     # a variance: an offset of all samples is not loud
-    whole = np.reshape(samples[: frames * frame], (frames, frame))
+    whole = np.asarray(samples[: frames * frame]).reshape(frames, frame)
     power = whole.var(1, dtype=np.float64)
     width = round(WIDTH / FRAME)
     smooth = np.convolve(power, np.full(width, 1 / width), "same")

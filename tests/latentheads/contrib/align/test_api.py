@@ -239,6 +239,7 @@ def test_punctuation_is_aligned_apart_and_joined_again() -> None:
 
 def test_a_letter_that_is_two_in_lower_case_stays_one() -> None:
     assert tokenize_line("İki Λ", "characters").tokens == ("i\u0307", "k", "i", "λ")
+    assert tokenize_line(["İki\n", "a Λ"], "characters") == tokenize_line("İki a Λ", "characters")
 
 
 def test_combining_marks_and_joiners_do_not_split_a_word() -> None:

@@ -88,6 +88,16 @@ def test_the_weight_of_words_spelt_alike_is_what_their_links_say(lexicon: Lexico
     assert lexicon.alike < ALIKE < high <= 1
 
 
+def test_words_keep_a_probability_where_all_links_are_of_words_spelt_alike(
+    lexicon: Lexicon,
+) -> None:
+    counts = counts_of(lexicon, otawa_otawa=9.0)
+    for _ in range(50):
+        lexicon.learn_alike(counts)
+    assert lexicon.alike > 0.99
+    assert float(lexicon.mean(counts).min()) > 1e-6
+
+
 def test_the_variational_table_prefers_frequent_pairs(lexicon: Lexicon) -> None:
     counts = counts_of(lexicon, haus_house=7.0, haus_parliament=0.2)
     table = table_of(lexicon, lexicon.variational(counts, torch.zeros(4)).links[:-1])[2]

@@ -17,6 +17,7 @@ from latentheads.contrib.align.projection import (
     tags_of_spans,
 )
 from tests.latentheads.contrib.align.tiny_chains import paths
+from tests.typechecking import unchecked
 
 SOURCE = ["the red house", "the house", "a red book", "the book"]
 TARGET = ["das rote haus", "das haus", "ein rotes buch", "das buch"]
@@ -127,7 +128,10 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
 def test_tuples_are_spans() -> None:
     tuples = [[(1, 3, "THING"), (0, 1)], [], [], []]
     spans = [[Span(1, 3, "THING"), Span(0, 1)], [], [], []]
-    assert project(SOURCE, TARGET, tuples) == project(SOURCE, TARGET, spans)
+    carried = project(SOURCE, TARGET, spans)
+    assert [len(line) for line in carried] == [2, 0, 0, 0]
+    assert project(SOURCE, TARGET, tuples) == carried
+    assert unchecked(project)(SOURCE, TARGET, map(iter, tuples)) == carried  # are read once
     assert spans_of_characters("the red house", [(4, 13, "THING")]) == [Span(1, 3, "THING")]
     assert characters_of_spans("the red house", [(1, 3, "THING")]) == [Span(4, 13, "THING")]
     assert tags_of_spans([(1, 3, "LOC")], 3) == ["O", "B-LOC", "I-LOC"]

@@ -11,6 +11,7 @@ from typing import Any
 import accelerate
 import pytest
 import torch
+from torch import Tensor
 
 import latentheads as lh
 from latentheads.contrib.heads.boundaries.chain import jump_chain
@@ -289,6 +290,9 @@ def test_half_precision_has_attention_in_double_precision() -> None:
     network = jiggle(whisper(), 0.3).bfloat16().eval()
     weights = record_word_attention(network, EXAMPLE).weights
     assert weights.dtype == torch.float64
+    unknown = torch.full((2,), torch.nan)
+    attention = WordAttention(weights.float(), unknown, unknown, torch.arange(6).float())
+    assert {x.dtype for x in vars(attention).values() if isinstance(x, Tensor)} == {torch.float64}
     torch.testing.assert_close(weights.sum(-1), torch.ones(8, 2).double(), atol=0.02, rtol=0)
 
 

@@ -46,6 +46,7 @@ def test_openai_decodes_a_mask() -> None:
     # as whisper/model.py reads it
     mask = np.frombuffer(gzip.decompress(base64.b85decode(dump)), dtype=bool).copy().reshape(5, 6)
     assert [tuple(map(int, head)) for head in np.argwhere(mask)] == ORDERED
+    assert to_openai(to_generation_config(HEADS), (5, 6)) == dump  # a pair of a file is a list
 
 
 def test_nllw_lists_heads_by_score() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,23 @@ def test_pairs_are_counted_by_offset() -> None:
     pairs = torch.tensor([[[True, True, False], [True, False, True]]] * 2)
     counts = {offset: int(count) for offset, count in count_by_offset(pairs).items()}
     assert counts == {-1: 2, 0: 2, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_equally_frequent_offsets_the_least_is_taken_in_any_order(order: Any) -> None:
+    short = Batch.of([[5, 6, 2]] * 2, [[5, 6, 2]] * 2)
+    long = Batch.of([[5, 6, 7, 8, 2]] * 2, [[5, 6, 7, 8, 2]] * 2)
+    views = [view_of(short, [lambda *_: 1]), view_of(long, [lambda _, q: 0 if q else 3])]
+    arcs = [[Arc("nsubj", 1, 0)], [Arc("nsubj", 0, 3)]]
+    positional = PositionalDetector()
+    syntactic = SyntacticDetector(arcs, relations=["nsubj"])
+    for index in order:
+        positional.update(views[index])
+        syntactic.update(replace(views[index], sentence_indices=[index] * 2))
+    result = positional.result()
+    assert result.offset["encoder.0.self"].tolist() == [-3]  # as often as -2, -1, 0, 1 and 3
+    assert result.share["encoder.0.self"].tolist() == [1.0]
+    assert [case.offset for case in syntactic.result().cases] == [-1, -3]
 
 
 def test_the_first_word_is_not_asked_for_the_word_before_it() -> None:
@@ -255,7 +273,7 @@ class Seen(Detector):
 @pytest.mark.parametrize("kind", KINDS)
 def test_detectors_see_every_block_of_a_chain(kind: str) -> None:
     model, batch, seen = build(kind), small_batch(), Seen()
-    detect(model, [batch, batch], [seen])
+    unchecked(detect)(model, [batch, batch], iter([seen]))
     stack = "encoder" if kind == "translation" else "decoder"
     assert [view.block for view in seen.views] == [f"{stack}.{n}.self" for n in (0, 1)] * 2
     detect(model, [batch], [seen], "decoder-self", attach("tied", model))

@@ -13,6 +13,7 @@ from matplotlib.collections import PathCollection
 from latentheads.contrib.heads.alignment_heads import AlignmentHead
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.plot import draw_word_times
+from latentheads.contrib.plot.style import GOLD
 from tests.latentheads.contrib.plot.drawn import texts_of, ticks
 from tests.typechecking import unchecked
 
@@ -38,8 +39,12 @@ def test_words_intervals_and_lags_are_drawn() -> None:
     starts = BoundaryTimes(median, median - 0.125, median + 0.0625)
     head = AlignmentHead((2, 4), 0.9, (1.5, 1.2, 1.8), 0.05, 0.04, 0.1, 0.9, False)
     truth = [0.3, float("nan")]
-    figure: Any = draw_word_times(np.eye(3, 5), ["a", "b"], starts, [head], 1.0, truth, [(2, 4)])
+    arguments = np.eye(3, 5), ["a", "b"], starts, [head], 1.0, truth
+    figure: Any = draw_word_times(*arguments, [(2, 4)])
     sound, lags = figure.axes
+    assert lags.get_yticklabels()[0].get_color() == GOLD
+    listed: Any = unchecked(draw_word_times)(*arguments, [[2, 4]])  # as of generation_config
+    assert listed.axes[1].get_yticklabels()[0].get_color() == GOLD
     assert texts_of(sound.texts) == ["a", "b"]
     assert sound.get_title() == "Start of each word: posterior median and interval"
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in sound.patches]

@@ -7,10 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from latentheads.contrib.speech.windows import divide_words, split_at_pauses
+from tests.typechecking import unchecked
 
 RATE = 500
 
@@ -28,6 +30,7 @@ def test_a_sound_is_cut_in_the_pauses_of_the_second_halves() -> None:
     windows = split_at_pauses(samples, RATE, 20)
     assert [first / RATE for first, _ in windows] == pytest.approx([0, 17.5, 30.5, 45.5], abs=0.4)
     assert [last for _, last in windows] == [*(first for first, _ in windows[1:]), len(samples)]
+    assert unchecked(split_at_pauses)(torch.from_numpy(samples), RATE, 20) == windows
 
 
 @pytest.mark.parametrize("offset", [0, 1])
