@@ -110,6 +110,16 @@ def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[Run]
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 
 
+def test_few_pages_are_made_to_find_the_one_that_fits(runs: list[Run]) -> None:
+    with (
+        mock.patch.object(assembly, "MAX_BYTES", 1),
+        mock.patch.object(assembly, "fill_page", wraps=assembly.fill_page) as fill,
+    ):
+        least = read_data(lh.contrib.page.report(runs[0], shown=60, num_samples=8))
+    assert (least["kept"], len(least["runs"][0]["sentences"])) == (0, 1)
+    assert fill.call_count <= 8  # of 64 forms
+
+
 def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
     run = runs[0]
     grid = gather_grid(run, run.corpus.test, measure_distances(run, run.corpus.test))
