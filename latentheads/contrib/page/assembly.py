@@ -35,6 +35,7 @@ from latentheads.inference.sentences import sentence_bounds
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, share_corpora
+from latentheads.training.progress import show_progress
 
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""
@@ -168,8 +169,8 @@ def report(
     opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
     check_not_empty("runs", opened)
     share_corpora(opened)
-    contents = []
-    for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
+    contents, names = [], distinct_names([run.path for run in opened])
+    for name, run in zip(names, show_progress(opened, "reading runs", "run"), strict=True):
         contents.append(_gather_run(run, name, part, sentences, shown, num_samples, seed))
     facts = [content.facts for content in contents]
     unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
