@@ -104,7 +104,9 @@ def _make_metric(
         return None
 
     def count(lines: Sequence[str]) -> Counts:
-        statistics = metric._extract_corpus_statistics(list(lines), [list(references.lines)])
+        if metric._ref_cache is None:  # the n-grams of references are those of every system
+            metric._ref_cache = metric._cache_references([list(references.lines)])
+        statistics = metric._extract_corpus_statistics(list(lines), None)
         return np.array(statistics, dtype=np.float64)
 
     return Metric(

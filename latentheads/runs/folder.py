@@ -122,8 +122,9 @@ class Folder:
         else:
             self._check_configuration()
             self._check_results()
-            self.metrics()
         if self.results is None:
+            if not self.is_new:
+                self.metrics()
             self._check_writable()
         else:
             self._remove_last_temporary()

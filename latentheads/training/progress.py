@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -28,6 +28,15 @@ EVERY = 60.0
 """Seconds between two lines after these."""
 LIVE = 0.5
 """Seconds between two states of a notebook's line."""
+
+Item = TypeVar("Item")
+
+
+def show_progress(items: Iterable[Item], what: str, unit: str = "it") -> Iterable[Item]:
+    """The items; a terminal shows how many are done, if they take more than ten seconds."""
+    options = {"leave": False, "dynamic_ncols": True, "disable": None, "delay": FIRST[0]}
+    shown: Iterable[Item] = tqdm(items, what, unit=unit, **options)
+    return shown
 
 
 class ProgressDisplay:

@@ -21,6 +21,7 @@ from latentheads.contrib.hf.registry import owner_of
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
+from latentheads.training.progress import show_progress
 
 TOKENS = 4096
 """Tokens of a pass, by default."""
@@ -116,7 +117,8 @@ class SubsetScorer:
             raise ValueError(f"gates must be rows of {len(self.heads)} heads, got shape {shape}")
         keys = [tuple(row) for row in gates.bool().tolist()]
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
-        for start in range(0, len(missing), self._copies):
+        starts = range(0, len(missing), self._copies)
+        for start in show_progress(starts, "scoring subsets", "pass"):
             subsets = missing[start : start + self._copies]
             for key, row in zip(subsets, self._score(subsets), strict=True):
                 self._rows[key] = row

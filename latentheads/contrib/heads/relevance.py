@@ -175,16 +175,18 @@ def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propa
     # a denominator that is 0 would give no number, or a wrong one
     check_positive("stabiliser", stabiliser)
     check_batch(batch)
-    logits, heads, inputs = _run(model, batch, stabiliser)
+    states, logits, heads, inputs = _run(model, batch, stabiliser)
+    # a logit is of the states at its position, so one pass of the output layer is that of all
+    (of_states,) = torch.autograd.grad(logits, states, torch.ones_like(logits))
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]
     head_relevance: dict[str, list[Tensor]] = {block.name: [] for block in blocks}
     input_relevance: list[Tensor] = []
     for position in range(logits.shape[1]):
-        one_hot = torch.zeros_like(logits)
-        one_hot[:, position] = 1.0
+        at_position = torch.zeros_like(of_states)
+        at_position[:, position] = of_states[:, position]
         gradients = torch.autograd.grad(
-            logits, tensors, one_hot, retain_graph=True, materialize_grads=True
+            states, tensors, at_position, retain_graph=True, materialize_grads=True
         )
         for (block, x), gradient in zip(blocks.items(), gradients, strict=False):
             relevance = (x.detach() * gradient).unflatten(-1, (block.heads, -1)).sum(-1)
@@ -203,8 +205,8 @@ def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propa
 
 def _run(
     model: HeadModel, batch: Batch, stabiliser: float
-) -> tuple[Tensor, Recording, list[Tensor]]:
-    """Returns the top-1 logit of every target token, the heads and the inputs, in one graph."""
+) -> tuple[Tensor, Tensor, Recording, list[Tensor]]:
+    """Returns the states, top-1 logit of every target token, heads and inputs, in one graph."""
     heads = Recording(model, keep_gradients=True)
     with ExitStack() as contexts:
         contexts.enter_context(evaluation_mode(model))
@@ -219,7 +221,7 @@ def _run(
             top = model.predict(states).argmax(-1, keepdim=True)
         with rules:
             logits = model.predict(states).gather(-1, top).squeeze(-1)
-    return logits, heads, inputs
+    return states, logits, heads, inputs
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,6 +35,7 @@ from latentheads.inference.sentences import sentence_bounds
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, share_corpora
+from latentheads.training.progress import show_progress
 
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""
@@ -167,8 +169,8 @@ def report(
     opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
     check_not_empty("runs", opened)
     share_corpora(opened)
-    contents = []
-    for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
+    contents, names = [], distinct_names([run.path for run in opened])
+    for name, run in zip(names, show_progress(opened, "reading runs", "run"), strict=True):
         contents.append(_gather_run(run, name, part, sentences, shown, num_samples, seed))
     facts = [content.facts for content in contents]
     unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
@@ -242,11 +244,19 @@ def _gather_sentences(
 
 def _fit_page(contents: Sequence[_RunContent], requested: int, num_samples: int) -> str:
     """Makes the page with as many samples, and then as many sentences, as fit."""
-    samples, count = min(SHOWN_SAMPLES, num_samples), requested
-    while True:
+    most = min(SHOWN_SAMPLES, num_samples)
+    forms = [(most >> halvings, requested) for halvings in range(most.bit_length() + 1)]
+    forms += [(0, count) for count in range(requested - 1, 0, -1)]
+
+    @cache
+    def make(index: int) -> str:
+        samples, count = forms[index]
         runs = [content.to_json(count, samples) for content in contents]
         header = {"made": get_revision(), "scores": list_scores(), "asked": requested}
-        page = fill_page({**header, "kept": samples, "runs": runs})
-        if len(page.encode()) <= MAX_BYTES or (samples, count) == (0, 1):
-            return page
-        samples, count = (samples // 2, count) if samples else (samples, count - 1)
+        return fill_page({**header, "kept": samples, "runs": runs})
+
+    def fits(index: int) -> bool:
+        return index == len(forms) - 1 or len(make(index).encode()) <= MAX_BYTES
+
+    # of many forms, each smaller than the one before, few are made; mostly the first one fits
+    return make(0 if fits(0) else bisect_left(range(len(forms)), True, key=fits))

@@ -28,6 +28,7 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
 from latentheads.packages import MissingPackageError
+from latentheads.training.progress import show_progress
 
 MIN_FRAMES = 5
 """Minimum number of frames of a training utterance: a window of the subsampler."""
@@ -88,7 +89,10 @@ def speech(
     for part in HELD_OUT if max_line else ():
         lengths = _count_lengths(texts[part], frames[part], vocab_size, lowercase)
         validate_lengths(part, lengths, max_line, locate)
-    train_frames = train_filter.iterate_frames(texts["train"])
+    utterances: Iterable[Utterance] = texts["train"]
+    if log is not None:
+        utterances = show_progress(utterances, "reading audio", "file")
+    train_frames = train_filter.iterate_frames(utterances)
     frames["train"] = pack_frames(train_frames, audio_options.filterbank.bins, audio_options.folder)
     texts["train"] = train_filter.utterances
     if not train_filter.utterances:

@@ -208,9 +208,13 @@ class HeadPosterior:
         return self._log_odds(self.log_probs)
 
     def _log_odds(self, log_probs: Float[Tensor, "*r subset"]) -> Float[Tensor, "*r head"]:
-        columns = [  # a head at a time: all at once take many times the memory
-            log_probs[..., active].logsumexp(-1) - log_probs[..., ~active].logsumexp(-1)
-            for active in self.subsets.bool().unbind(-1)
+        lower = len(self.heads) // 2
+        table = log_probs.unflatten(-1, (-1, 2**lower))  # a row for each subset of the others
+        halves = table.logsumexp(-2), table.logsumexp(-1)
+        columns = [  # from sums over the other half of the heads, which are many times smaller
+            sums[..., active].logsumexp(-1) - sums[..., ~active].logsumexp(-1)
+            for sums, heads in zip(halves, (lower, len(self.heads) - lower), strict=True)
+            for active in all_subsets(heads, log_probs).bool().unbind(-1)
         ]
         return torch.stack(columns, -1)
 

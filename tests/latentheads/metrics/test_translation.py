@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from sacrebleu.metrics import BLEU
@@ -24,6 +25,14 @@ def test_a_perfect_translation_scores_a_hundred() -> None:
     assert scores.bleu == pytest.approx(100)
     assert scores.chrf == pytest.approx(100)
     assert scores.paper_bleu == pytest.approx(100)
+
+
+def test_the_references_of_several_systems_are_read_once() -> None:
+    with mock.patch.object(
+        BLEU, "_extract_reference_info", autospec=True, side_effect=BLEU._extract_reference_info
+    ) as read:
+        compare_systems([RIGHT, CLOSE, POOR], References(RIGHT), resamples=40)
+    assert read.call_count == len(RIGHT)
 
 
 def test_bleu_is_tested_where_one_of_two_systems_has_a_4_gram() -> None:

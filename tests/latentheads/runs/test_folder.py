@@ -74,6 +74,15 @@ def refused(path: Path, *given: Any) -> str:
     return str(caught.value)
 
 
+def test_the_metrics_of_a_finished_run_are_not_read(run: Path) -> None:
+    with mock.patch.object(Folder, "metrics", autospec=True, side_effect=Folder.metrics) as read:
+        folder(run)
+        assert read.call_count == 1  # they are found to be readable before anything is trained
+        (run / "results.json").write_text(json.dumps(RESULTS))
+        assert folder(run).results is not None
+    assert read.call_count == 1
+
+
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
     run_folder = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []

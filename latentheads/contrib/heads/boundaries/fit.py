@@ -26,6 +26,7 @@ from latentheads.contrib.heads.boundaries.model import (
 from latentheads.contrib.heads.boundaries.profiles import make_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 from latentheads.options import Count, options_class
+from latentheads.training.progress import show_progress
 
 DURATION, PAUSE = 0.6, 0.25
 """Median duration of a word and of a pause, as shares of the positions of a word."""
@@ -167,7 +168,7 @@ def learn(
         marginals: The first boundaries of these.
         options: How.
     """
-    for _ in range(options.rounds):
+    for _ in show_progress(range(options.rounds), "learning heads", "round"):
         model = _settle(model, first, marginals, options)
         information = view_information(model, first, marginals).mean(0)
         model = replace(model, chosen=choose_views(information, options.views))
@@ -222,7 +223,7 @@ def left_out_information(
     if len(examples) < 2:
         return view_information(model, examples, marginals)
     rows: dict[int, Tensor] = {}
-    for fold in range(min(FOLDS, len(examples))):
+    for fold in show_progress(range(min(FOLDS, len(examples))), "testing heads", "fold"):
         left_out = range(fold, len(examples), FOLDS)
         kept = [index for index in range(len(examples)) if index % FOLDS != fold]
         fitted = _settle(model, [examples[i] for i in kept], [marginals[i] for i in kept], options)
@@ -252,7 +253,7 @@ def left_out_error(
     model, labelled = model.restrict(views), [example.restrict(views) for example in labelled]
     unlabelled = [example.restrict(views) for example in examples if not example.is_labelled]
     scores = torch.zeros(len(ERRORS), options.kinds, dtype=torch.float64)
-    for fold in range(min(FOLDS, len(labelled))):
+    for fold in show_progress(range(min(FOLDS, len(labelled))), "testing labels", "fold"):
         left_out = labelled[fold::FOLDS]
         kept = [example for i, example in enumerate(labelled) if i % FOLDS != fold]
         fitted = _refit(model, kept, [*kept, *unlabelled], options)

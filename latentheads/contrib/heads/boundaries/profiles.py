@@ -22,6 +22,9 @@ from torch.nn import functional as F
 
 from latentheads.contrib.heads.word_attention import WordAttention
 
+FAST = 64
+"""Sizes of Fourier transforms are multiples of it: at a prime one takes five times as long."""
+
 
 @dataclass(frozen=True)
 class Profiles:
@@ -165,12 +168,17 @@ class ProfileCounts:
         self.background = self.background + outside
 
 
+def _transform_size(positions: int, reach: int) -> int:
+    """A fast size of a transform, in which what wraps around is beyond the reach."""
+    return -(-(positions + 2 * reach) // FAST) * FAST
+
+
 def _sum_lagged(
     weights: Float[Tensor, "head word position"], kernel: Float[Tensor, "kind head lag"]
 ) -> Float[Tensor, "kind head word position"]:
     """For each position the attention around it, each lag times its value in the kernel."""
     positions, reach = weights.shape[-1], kernel.shape[-1] // 2
-    size = positions + 2 * reach  # what wraps around is then beyond the reach
+    size = _transform_size(positions, reach)
     shifted = F.pad(kernel, (0, size - kernel.shape[-1])).roll(-reach, -1)[:, :, None]
     spectrum = torch.fft.rfft(weights, size) * torch.fft.rfft(shifted).conj()
     return torch.fft.irfft(spectrum, size)[..., :positions]
@@ -180,7 +188,7 @@ def _lagged_mass(
     at: Float[Tensor, "kind head word position"], weights: Tensor, reach: int
 ) -> Float[Tensor, "kind head lag"]:
     """Attention at each lag from a boundary, in expectation over boundaries."""
-    size = weights.shape[-1] + 2 * reach
+    size = _transform_size(weights.shape[-1], reach)
     spectrum = torch.fft.rfft(at, size).conj() * torch.fft.rfft(weights, size)
     correlation = torch.fft.irfft(spectrum.sum(2), size).clamp(min=0)  # 0 up to rounding
     return torch.cat([correlation[..., -reach:], correlation[..., : reach + 1]], -1)

@@ -27,6 +27,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
 from tests.latentheads.contrib.hf.networks import HEADS, IDS, REAL, SIZES, TYPES, bart, t5
 from tests.second_device import NAME, second_device
+from tests.terminal import showing_progress
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -157,6 +158,13 @@ def test_heads_of_an_encoder_decoder_are_those_of_its_own_inputs(
     names = [f"{name} H{head}" for name, head in scorer.heads]
     layer = scorer.labels[0][:2]
     assert scorer.labels == (names if len(heads) > 1 else [f"{layer}H{head}" for head in range(3)])
+
+
+def test_many_subsets_show_how_many_are_scored() -> None:
+    scorer = SubsetScorer(network(), PROMPTS, "L0H0,L0H1", tokens=30)
+    with showing_progress() as terminal:
+        scorer(all_subsets(2, torch.empty(())))
+    assert "scoring subsets" in terminal.getvalue()
 
 
 def test_layers_below_run_once() -> None:

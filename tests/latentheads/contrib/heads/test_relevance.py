@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -313,3 +314,23 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
     nameless.words = nameless._modules.pop("embedding")
     with pytest.raises(ValueError, match="model must have a child whose name ends in embedding"):
         propagate(nameless, batch)
+
+
+def test_the_output_layer_is_differentiated_once_for_all_positions() -> None:
+    model, passes = wide(), 0
+    predict = model.predict
+
+    def counted(states: Tensor) -> Tensor:
+        def count(gradient: Tensor) -> None:
+            nonlocal passes
+            passes += 1
+
+        logits: Tensor = predict(states)
+        if logits.requires_grad:
+            logits.register_hook(count)
+        return logits
+
+    with mock.patch.object(model, "predict", counted):
+        propagated = propagate(model, small_batch())
+    assert propagated.valid.shape[1] > 1
+    assert passes == 1

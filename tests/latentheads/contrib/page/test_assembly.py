@@ -20,6 +20,7 @@ from latentheads.latents.latent import Latent
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
+from tests.terminal import showing_progress
 from tests.tiny import sizes
 
 
@@ -108,6 +109,22 @@ def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[Run]
     with mock.patch.object(assembly, "MAX_BYTES", 1):  # which no page can keep
         least = read_data(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
+
+
+def test_it_shows_how_many_runs_are_read(runs: list[Run]) -> None:
+    with showing_progress() as terminal:
+        lh.contrib.page.report(runs[:1], sentences=1, shown=1, num_samples=2)
+    assert "reading runs" in terminal.getvalue()
+
+
+def test_few_pages_are_made_to_find_the_one_that_fits(runs: list[Run]) -> None:
+    with (
+        mock.patch.object(assembly, "MAX_BYTES", 1),
+        mock.patch.object(assembly, "fill_page", wraps=assembly.fill_page) as fill,
+    ):
+        least = read_data(lh.contrib.page.report(runs[0], shown=60, num_samples=8))
+    assert (least["kept"], len(least["runs"][0]["sentences"])) == (0, 1)
+    assert fill.call_count <= 8  # of 64 forms
 
 
 def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:

@@ -24,6 +24,7 @@ from tests.latentheads.contrib.speech.sounds import (
     write_sound,
     write_speech,
 )
+from tests.terminal import showing_progress
 
 OPTIONS: dict[str, Any] = {"vocab_size": 0, "bins": 7, "top_frequency": 3800}
 
@@ -50,6 +51,14 @@ def test_parts_hold_frames_positions_and_text(folder: Path) -> None:
     assert part.lengths.tolist() == [8, 7, 8, 10]
     assert [corpus.target.decode(row.tolist()) for row in part.targets] == TEXTS
     assert corpus.train.references == ()
+
+
+def test_it_shows_how_many_files_are_read(folder: Path) -> None:
+    with showing_progress() as terminal:
+        read(folder)
+        assert terminal.getvalue() == ""
+        read(folder, log=[].append)
+    assert "reading audio" in terminal.getvalue()
 
 
 def test_a_batch_holds_the_frames_of_its_sentences(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -170,6 +171,22 @@ def test_log_odds_do_not_round() -> None:
     assert (posterior.inclusion.round() == posterior.inclusion).all()
     assert posterior.log_odds.isfinite().all()
     assert (posterior.log_odds.abs() > 100).all()
+
+
+def test_log_odds_of_many_heads_pass_over_their_subsets_twice() -> None:
+    posterior, passed = made_up(heads=8), 0
+    logsumexp = Tensor.logsumexp
+
+    def counted(values: Tensor, *dim: Any) -> Tensor:
+        nonlocal passed
+        passed += values.numel()
+        return logsumexp(values, *dim)
+
+    with mock.patch.object(Tensor, "logsumexp", counted):
+        log_odds = posterior.log_odds
+    assert passed < 3 * 2**8
+    inclusion = posterior.inclusion
+    torch.testing.assert_close(log_odds, torch.log(inclusion) - torch.log1p(-inclusion))
 
 
 def test_temperature_goes_from_the_best_subset_to_the_prior() -> None:

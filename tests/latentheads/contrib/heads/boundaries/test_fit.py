@@ -23,6 +23,7 @@ from latentheads.contrib.heads.boundaries.fit import (
     view_information,
 )
 from latentheads.contrib.heads.word_attention import WordAttention
+from tests.terminal import showing_progress
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 LAGS = {1: -2, 3: 3}
@@ -55,6 +56,13 @@ def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
     attentions = [e if i < labelled else _unlabel(e) for i, e in enumerate(examples)]
     return fit_alignment_heads(HEADS, [replace(a, step=0.5) for a in attentions], options=OPTIONS)
+
+
+def test_learning_shows_how_far_it_is() -> None:
+    with showing_progress() as terminal:
+        _fit(2, number=2)
+    for what in ("learning heads", "testing heads", "testing labels"):
+        assert what in terminal.getvalue()
 
 
 def test_a_table_seeds_no_generator_of_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
