@@ -374,6 +374,7 @@ MISTAKES = [
     (f"{ONE} --slurm.time 9 --devices 0", "devices are of this machine, and slurm chooses its own"),
     (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),
     (f"{ONE} --vary loss=,iwae", "vary must be OPTION=VALUE,VALUE"),
+    (f"{ONE} --vary=--loss=rws,iwae", "vary must be OPTION=VALUE,VALUE"),
     (
         f"{ONE} --vary loss=iwae,iwae",
         "values of train.loss must be at least one, each once, got iwae,iwae",

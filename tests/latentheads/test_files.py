@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -159,6 +160,21 @@ def test_the_disk_knows_a_file_before_its_name_and_its_name_at_the_end(
     monkeypatch.setattr(Path, "replace", rename)
     files.write_text(tmp_path / "a.txt", "x")
     assert done == ["sync whole", "rename whole", f"sync {tmp_path.name}"]
+
+
+def test_a_folder_that_cannot_be_synced_is_an_error_where_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = [errno.EINVAL, errno.ENOTSUP, errno.EIO]
+
+    def fail(_: int) -> None:
+        raise OSError(reasons.pop(0), "no sync")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for _ in range(2):  # the file system has no such thing
+        files.sync_folder(tmp_path)
+    with pytest.raises(OSError, match="no sync"):
+        files.sync_folder(tmp_path)
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:

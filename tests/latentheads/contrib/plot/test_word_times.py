@@ -41,6 +41,7 @@ def test_words_intervals_and_lags_are_drawn() -> None:
     figure: Any = draw_word_times(np.eye(3, 5), ["a", "b"], starts, [head], 1.0, truth, [(2, 4)])
     sound, lags = figure.axes
     assert texts_of(sound.texts) == ["a", "b"]
+    assert sound.images[0].origin == "lower"  # deep sounds below
     assert sound.get_title() == "Start of each word: posterior median and interval"
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in sound.patches]
     assert spans == [(0.125, 0.3125), (0.375, 0.5625)]

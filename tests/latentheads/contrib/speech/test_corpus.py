@@ -75,7 +75,7 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     text = str(tmp_path / cache) if cache else ""
     made = read(folder, cache=text)
     if cache:
-        monkeypatch.setattr("latentheads.contrib.speech.corpus.speech", None)
+        monkeypatch.setattr("latentheads.contrib.speech.data.speech", None)
     again = read(folder, cache=text)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)
