@@ -232,6 +232,7 @@ def test_the_beginning_of_a_text_is_another_text() -> None:
     whole = Part(Rows.of([[4, 2], [5, 2]]), None)
     assert _is_same_text(whole, Part(Rows.of([[4, 2], [5, 2]]), None))
     assert not _is_same_text(whole, whole.take([0]))
+    assert not _is_same_text(whole, Part(Rows.of([[4, 2], [6, 2]]), None))
 
 
 def test_log_p_of_sentences_and_of_blocks_is_refused_by_the_option(tmp_path: Path) -> None:
