@@ -541,7 +541,7 @@ def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -
 
 
 def test_a_comma_within_brackets_belongs_to_a_value() -> None:
-    assert read_varied("network.adaptive=[2,3],[4] loss=iwae") == {
-        "network.adaptive": ["[2,3]", "[4]"],
+    assert read_varied("network.adaptive=[2,3],{a:(1,2),b:[3]} loss=iwae") == {
+        "network.adaptive": ["[2,3]", "{a:(1,2),b:[3]}"],
         "train.loss": ["iwae"],
     }

@@ -120,6 +120,7 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
         expected = getattr(distributions, distribution)[1, :, :3, : len(columns)]
         np.testing.assert_array_equal(maps.parts[distribution], quantise_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
+    assert maps.active == [1.0]
 
 
 def test_a_run_without_alignments_has_none(tmp_path: Path) -> None:

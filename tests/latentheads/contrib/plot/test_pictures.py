@@ -73,6 +73,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     falls, zero = (line.get_xydata().tolist() for line in axis.get_lines())
     assert falls == [[1, 1], [2, 0.5]]
     assert np.isnan(zero).tolist() == [[False, True]] * 2
+    assert axis.get_yscale() == "log"
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     assert texts_of(tied.axes[0].texts) == ["every KL is 0: the guide equals the prior"]
@@ -88,6 +89,7 @@ def test_curves_are_means_over_seeds_with_their_range() -> None:
     figure: Any = plot.draw_curves({"one": [records(4, 2), records(2, 1, 1)], "two": []}, "here")
     (axis,) = figure.axes
     mean, truth = axis.get_lines()
+    assert (axis.get_yscale(), axis.yaxis_inverted()) == ("log", True)
     assert mean.get_xydata().tolist() == [[1, 3], [2, 1.5]]
     assert truth.get_ydata() == [0.5, 0.5]
     corners = axis.collections[0].get_paths()[0].vertices
