@@ -98,6 +98,7 @@ def test_a_folder_may_lack_a_split(tmp_path: Path) -> None:
     assert list(load_pairs("multi30k", "test", "de", "en", folder)) == [("test", "x")]
     refusal = refused(folder, "valid", path=str(folder), files=None, column="")
     assert refusal.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
+    assert not refusal.endswith("None")  # the error has no cause
 
 
 def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) -> None:
