@@ -148,6 +148,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
         describe(key="another"),
         describe(target={"kind": "bpe"}),
         describe(block_size={}),
+        describe(truth={"train": None, "valid": [0.0] * 99, "test": None}),
     ],
 )
 def test_a_broken_corpus_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:

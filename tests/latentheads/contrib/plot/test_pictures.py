@@ -103,6 +103,7 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     figure: Any = plot.draw_gates({name: torch.tensor(gate) for name, gate in gates.items()})
     one, other = figure.axes
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
+    assert one.images[0].origin == "lower"
     assert texts_of(one.texts) == ["1", "0.50", "0", "0.25"]
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
 
