@@ -19,6 +19,7 @@ from scipy import stats
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
+from latentheads.experiments.cli.summary import check_texts
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -117,6 +118,17 @@ def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: lis
     assert re.search("cascaded-seed1 (is of another|are of different) text", done.stderr)
     assert "that of train has changed" in done.stderr
     assert not (copied / "transformer-seed0").exists()
+
+
+def test_runs_of_different_texts_are_named(tmp_path: Path) -> None:
+    """Whether their text can still be read or not."""
+    plans = plans_of(tmp_path, "--recipes=coda", "--seeds=0,1")
+    for number, plan in enumerate(plans):
+        plan.folder.mkdir(parents=True)
+        (plan.folder / "corpus.json").write_text(json.dumps({"train": "0", "test": str(number)}))
+    first, other = (str(plan.folder) for plan in plans)
+    with pytest.raises(ValueError, match=f"^{first} and {other} are of different texts: "):
+        check_texts(plans)
 
 
 def test_finished_runs_are_not_shown_for_text_that_has_changed(copied: Path) -> None:

@@ -1,6 +1,7 @@
 """The scores of finished runs as a user asks for them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,10 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert below.endswith("]")
     assert "≥ 0.8000" in above
     assert [note.partition(":")[0] for note in notes[4:]] == ["ELBO", "IWAE_8", "≥"]
+    cut_otherwise = replace(high, tokens=high.tokens * 2)
+    table = format_table([exact, cut_otherwise], compare_runs([exact, cut_otherwise], 200, 0))
+    assert "nats per sentence [95 %]" in table
+    assert "per sentence, not per token: the runs tokenise sentences differently" in table
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:

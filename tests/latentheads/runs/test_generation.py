@@ -59,6 +59,8 @@ def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
 def test_unknown_words_are_named_once_in_their_order() -> None:
     prompt = "zork the <unk> cat\nzork old"
     assert unknown_words(VOCABULARY, prompt) == ["zork", "cat"]
+    tokenised = Subwords.train(["the cat"], 300, tokenised=True)
+    assert unknown_words(tokenised, "the caz zork") == ["caz", "zork"]  # of some letters, of all
 
 
 def test_a_newline_within_a_line_becomes_a_space() -> None:
