@@ -331,7 +331,10 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
 
 
 @pytest.mark.parametrize("inside", ["", "cache"])
-def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -> None:
+def test_a_cache_may_lie_beside_local_files_of_the_hub(
+    hub: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(hub.parent))
     for split in ("train", "validation", "test"):
         write_jsonl(hub / split, ROWS)
     cache = str(hub / inside)
@@ -339,8 +342,11 @@ def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -
     kept, more = load_hub("mine", hub, cache=cache)
     assert len(logged) == len(more) + 1, "it is read once"
     assert same(corpus, kept)
+    at_home = Path("~", hub.name)
+    assert same(load_hub("mine", at_home, cache=cache)[0], corpus)
     write_jsonl(hub / "test", ROWS[:3])
-    assert len(load_hub("mine", hub, cache=cache)[0].test) == 3
+    for path in (hub, at_home):
+        assert len(load_hub("mine", path, cache=cache)[0].test) == 3
 
 
 def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
