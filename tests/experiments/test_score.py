@@ -219,6 +219,7 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert below.endswith("]")
     assert "≥ 0.8000" in above
     assert [note.partition(":")[0] for note in notes[4:]] == ["ELBO", "IWAE_8", "≥"]
+    assert "tightness" not in format_table([low, exact], compare_runs([low, exact], 200, 0))
     cut_otherwise = replace(high, tokens=high.tokens * 2)
     table = format_table([exact, cut_otherwise], compare_runs([exact, cut_otherwise], 200, 0))
     assert "nats per sentence [95 %]" in table

@@ -131,6 +131,8 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     changed, logged = load(data)
     assert logged
     assert changed.test.words == 4
+    with pytest.raises(ValueError, match=f"^row 1 of test of {name} has 4 tokens, more than"):
+        load(HubText(name, path=str(tmp_path / "hub"), max_line=3))
 
 
 @pytest.mark.parametrize(
