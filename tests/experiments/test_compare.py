@@ -19,7 +19,7 @@ from scipy import stats
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
-from latentheads.experiments.cli.summary import check_texts
+from latentheads.experiments.cli.summary import check_texts, footer
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -169,6 +169,9 @@ def test_figures_say_whether_their_rows_are_of_one_model(recipes: str, tmp_path:
         one, own = "one model; the seeds are of the guide", "each row is of a model of its own"
         assert [one in title for title in titles] == [bool(words)] * 2
         assert [own in title for title in titles] == [not words and len(rows) > 1] * 2
+        for more in ({}, {"exact": -1.0}, {"exact": -1.0, "plug_in": -1.0}):
+            note = footer([(plans, [row | more for row in rows], pd.DataFrame())])
+            assert ("without noise is its own plug-in network" in note) == (len(more) == 2)
 
 
 def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
