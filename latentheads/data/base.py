@@ -227,7 +227,8 @@ class Cached(Data):
         The context is of the evaluation alone, and how tasks are mixed is of training.
         """
         stamps = [(str(path.resolve()), *_stamp(path)) for path in self._files()]
-        options: dict[str, Any] = asdict(self) | {"class": type(self).__name__, "context": 0}
+        kind = f"{type(self).__module__}:{type(self).__qualname__}"
+        options: dict[str, Any] = asdict(self) | {"class": kind, "context": 0}
         if self.tasks is not None:
             options["tasks"] = self.tasks.key(self.is_speech)
         return repr((options, hashlib.sha256(repr(stamps).encode()).hexdigest()))

@@ -152,8 +152,7 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
     figure = (BEGINS_WITH_LINE | PICTURES)[name]()
     texts = [figure.get_suptitle()]
     for axis in figure.axes:
-        titles = axis.get_title(), axis.get_title("left")
-        texts += [axis.get_xlabel(), axis.get_ylabel(), *titles]
+        texts += [axis.get_xlabel(), axis.get_ylabel(), axis.get_title(), axis.get_title("left")]
     lines = [f"{line} " for text in texts for line in text.split("\n")]
     for beginning in SAYS[name].split("|"):
         assert any(line.startswith(f"{beginning} ") for line in lines), beginning
