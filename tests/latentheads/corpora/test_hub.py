@@ -149,6 +149,7 @@ def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for name, read in (
         ("wmt/wmt14", partial(load_pairs, "wmt14", "train", "de", "en")),
+        ("squad", partial(load_pairs, "mine", "train", "de", "en", "squad")),
         ("Salesforce/wikitext", lambda: list(load_lines("wikitext-103", "train"))),
     ):
         message = rf"^cannot reach {name} on the hub: .*; give the path of a local copy$"

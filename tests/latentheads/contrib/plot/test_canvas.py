@@ -134,7 +134,6 @@ SAYS = {
     "averages": "Divergence between the heads|layer|nats per sentence|nats per query|decoder-cross",
     "maps": r"Measures of every head|head|layer|encoder-self, a\$_\$b|mean largest weight",
     "roles": r"Roles of heads|head|layer|a\$_\$b|decoder-cross: no role",
-    "links": "Word alignment against gold|alignment error rate",
     "weights": "A weight varies by up to 0.20|key|query|mean weight|standard deviation",
     "alignments": "source token|target token|exact posterior:|probability of source token",
     "sound": r"frequency (mel bin)|token|seconds|weight|head 1: mean weight|row “a\$_\$b”: mean,",
