@@ -121,12 +121,11 @@ def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: lis
 
 
 def test_runs_of_different_texts_are_named(tmp_path: Path) -> None:
-    """Whether their text can still be read or not."""
-    plans = plans_of(tmp_path, "--recipes=coda", "--seeds=0,1")
-    for number, plan in enumerate(plans):
+    plans = plans_of(tmp_path, "--recipes=coda", "--seeds=0,1,2")
+    for number, plan in enumerate(plans[::2]):  # of the other run no digests are kept
         plan.folder.mkdir(parents=True)
         (plan.folder / "corpus.json").write_text(json.dumps({"train": "0", "test": str(number)}))
-    first, other = (str(plan.folder) for plan in plans)
+    first, _, other = (str(plan.folder) for plan in plans)
     with pytest.raises(ValueError, match=f"^{first} and {other} are of different texts: "):
         check_texts(plans)
 

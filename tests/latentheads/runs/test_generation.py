@@ -15,14 +15,12 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import list_texts
-from latentheads.errors import UnfinishedError
 from latentheads.runs.generation import (
     EncodedInputs,
     continue_or_skip,
     continue_text,
     decode_text,
     encode_prompt,
-    raise_on_skip,
     sample_repeatedly,
     unknown_words,
 )
@@ -122,11 +120,6 @@ def test_only_a_lack_of_memory_skips_a_prompt(error: Exception, is_skipped: bool
         )
         assert list(texts) == ["", ""]
     assert [reason[:13] for reason in reasons] == ["out of memory"] * is_skipped
-
-
-def test_a_line_that_is_skipped_is_named_by_its_number() -> None:
-    with pytest.raises(UnfinishedError, match=r"^line 3: too long$"):
-        raise_on_skip(2, "too long")
 
 
 def test_one_text_is_no_list_of_texts() -> None:
