@@ -235,10 +235,11 @@ class Cached(Data):
 
 
 def _count_empty(part: Part) -> int:
-    """The number of pairs with a side that has no token before EOS."""
+    """The number of pairs with a side that has no token of text before EOS."""
     if part.sources is None:
         return 0
-    return int(((part.sources.lengths < 2) | (part.targets.lengths < 2)).sum())
+    has_tag = part.mixture is not None and bool(part.mixture.tags)
+    return int(((part.sources.lengths < 2 + has_tag) | (part.targets.lengths < 2)).sum())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -261,12 +261,12 @@ def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
     other, logged = load_tasks(languages, "de,fr", cache=cache)
     assert logged
     assert len(other.tasks) == 2
-    for name in ("test.de", "test.en"):
+    for name, line in (("test.de", "und\n"), ("test.en", "\n")):
         with (languages / "bible" / "en-de" / name).open("a", encoding="utf-8") as file:
-            file.write("und\n")
+            file.write(line)
     changed, logged = load_tasks(languages, TASKS, cache=cache)
-    assert logged
     assert len(changed.test) == len(plain.test) + 1
+    assert f"1 of {len(changed.test)} pairs of test are empty on a side, and are" in logged[-1]
 
 
 # The hub
