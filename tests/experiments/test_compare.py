@@ -17,9 +17,10 @@ import pytest
 from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
+from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
-from latentheads.experiments.cli.summary import check_texts, footer
+from latentheads.experiments.cli.summary import check_texts, footer, read_all
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -99,6 +100,13 @@ def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
         f"error: {path}, line 1: byte 0xff is not UTF-8; convert the file to UTF-8" in done.stderr
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_section_that_a_report_lacks_is_named(copied: Path) -> None:
+    path = copied / "cascaded-seed1" / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"missing": {"kl": "no room"}}))
+    with pytest.raises(UnfinishedError, match=f"^the report of {path.parent} has no kl .no room.$"):
+        read_all(plans_of(copied, *WORDS))
 
 
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
