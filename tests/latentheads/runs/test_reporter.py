@@ -55,9 +55,8 @@ def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
 def test_the_tasks_of_a_side_are_its_languages(tmp_path: Path) -> None:
     languages = (("en", "velu"), ("velu", "en"), ("tamir", "en"))
     corpus = sample_tasks(Mixture(tuple(Task(*pair) for pair in languages)), [5, 5, 5], 2)
-    latents = [SelectionOptions()]
-    model = Translation.of(corpus, latents=latents, width=6, feed_forward=5, heads=2, layers=1)
-    settings = Settings(data=data_of(corpus))
-    reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))
+    model = Translation.of(corpus, latents=[SelectionOptions()], width=4, heads=2, layers=1)
+    folder = Folder(tmp_path, "")
+    reporter = Reporter(Settings(data=data_of(corpus)), model, Tied(model), corpus, folder)
     tasks = {name: entry["tasks"] for name, entry in reporter.selection().items()}
     assert tasks == {"encoder-self": ["en", "velu", "tamir"], "decoder-self": ["velu", "en"]}

@@ -130,16 +130,12 @@ def test_a_legend_has_a_name_that_begins_with_a_line(draw: Callable[[], Any]) ->
 SAYS = {
     "curves": "Bound (ELBO) on validation|optimiser steps|nats per target token (log scale)",
     "recipes": "Bounds on log p, and|nats per target token (test):",
-    "gaps": r"Gap of each guide|nats per target token (0: the exact posterior)|a\$_\$b",
-    "averages": "Divergence between the heads|layer|nats per sentence|nats per query|decoder-cross",
     "maps": r"Measures of every head|head|layer|encoder-self, a\$_\$b|mean largest weight",
     "roles": r"Roles of heads|head|layer|a\$_\$b|decoder-cross: no role",
     "weights": "A weight varies by up to 0.20|key|query|mean weight|standard deviation",
     "alignments": "source token|target token|exact posterior:|probability of source token",
     "sound": r"frequency (mel bin)|token|seconds|weight|head 1: mean weight|row “a\$_\$b”: mean,",
-    "selection": "Probability that each head is active|head|layer|encoder-self|heads in common",
     "word times": "seconds|mel bands|Start of each word: posterior|lag of attention",
-    "reliability": "Reliability: accuracy|probability of the likeliest token",
     "sweep": "Number of heads|heads of every block|bound (ELBO)",
     "history": "Probability that each head is active|optimiser steps|q(active)|encoder.0.self",
 }
