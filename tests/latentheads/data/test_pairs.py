@@ -303,6 +303,8 @@ def test_held_out_pairs_with_an_empty_side_are_counted(hub: Path) -> None:
     corpus, logged = load_hub("mine", hub)
     assert logged[-1] == "1 of 3 pairs of test are empty on a side, and are scored like all others"
     assert len(corpus.test) == 3
+    both, _ = load(Hub("mine", path=str(hub), source="en", tasks=Tasks("de,de-en")))
+    assert [task.name for task in both.tasks] == ["en-de", "de-en"]
 
 
 @pytest.mark.parametrize(("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet)])

@@ -131,13 +131,10 @@ SAYS = {
     "curves": "Bound (ELBO) on validation|optimiser steps|nats per target token (log scale)",
     "recipes": "Bounds on log p, and|nats per target token (test):",
     "maps": r"Measures of every head|head|layer|encoder-self, a\$_\$b|mean largest weight",
-    "roles": r"Roles of heads|head|layer|a\$_\$b|decoder-cross: no role",
     "weights": "A weight varies by up to 0.20|key|query|mean weight|standard deviation",
     "alignments": "source token|target token|exact posterior:|probability of source token",
     "sound": r"frequency (mel bin)|token|seconds|weight|head 1: mean weight|row “a\$_\$b”: mean,",
-    "word times": "seconds|mel bands|Start of each word: posterior|lag of attention",
     "sweep": "Number of heads|heads of every block|bound (ELBO)",
-    "history": "Probability that each head is active|optimiser steps|q(active)|encoder.0.self",
 }
 """With what lines of titles and labels of axes begin."""
 
