@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -190,13 +189,25 @@ def read_varied(text: str) -> dict[str, list[str]]:
     for item in text.split():
         short, equals, values = item.partition("=")
         name = SHORT.get(short, short)
-        varied[name] = re.split(r",(?![^(\[{]*[)\]}])", values)
+        varied[name] = _split_values(values)
         if not equals or not all(varied[name]) or not OPTION.match(f"--{name}="):
             raise ValueError(
                 f"vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got {item!r}"
             )
         check_items(f"values of {name}", varied[name])
     return varied
+
+
+def _split_values(text: str) -> list[str]:
+    """Splits at the commas that stand outside of brackets."""
+    values, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            values.append("")
+        else:
+            values[-1] += character
+    return values
 
 
 def _check_varied(varied: Collection[str], line: CommandLine, program: ComparisonOptions) -> None:

@@ -15,7 +15,7 @@ from latentheads.files import read_json, write_text
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, format_perplexity, is_below_prior
 from latentheads.metrics.seeds import DIFFERENCES, is_of_text, spread, tabulate
-from latentheads.runs.folder import TEXTS
+from latentheads.runs.folder import TEXTS, read_results
 from latentheads.runs.results import lacking
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """
     results_by_recipe = []
     for plan in plans:
-        results = plan.load_results()
+        results = read_results(plan.folder)
         assert results is not None, "what is not finished has been named before"
         if missing := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} has no {missing}")

@@ -28,7 +28,6 @@ from latentheads.names import (
     SELECTION,
     attention_type_of,
     latent_of,
-    layer_of,
 )
 from latentheads.runs.results import Perplexity, Results
 
@@ -258,18 +257,18 @@ def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:
 
     An attention type with a missing KL of a block is left out.
     """
-    parts: dict[tuple[int, str], list[tuple[int, float | None]]] = defaultdict(list)
+    parts: dict[tuple[int, str], list[float | None]] = defaultdict(list)
     names = {"logits": "", ALIGNED_POSITION: "", SELECTION: f" {selecting}"}
     for site, kl in kl_by_site.items():
         attention_type, latent = attention_type_of(site), latent_of(site)
         is_named = attention_type != ALIGNMENT or latent == ALIGNED_POSITION
         label = attention_type + names.get(latent, f" {latent}") if is_named else latent
         key = ((*ATTENTION_TYPES, ALIGNMENT).index(attention_type), label)
-        parts[key].append((layer_of(site), kl))
+        parts[key].append(kl)
     rows: list[Row] = []
-    for (_, name), layer_kls in sorted(parts.items()):
-        values = [kl for _, kl in sorted(layer_kls) if kl is not None]
-        if len(values) == len(layer_kls):
+    for (_, name), kls in sorted(parts.items()):
+        values = [kl for kl in kls if kl is not None]
+        if len(values) == len(kls):
             rows.append((f"    {name}", "", format_value(sum(values))))
     return rows if len(parts) > 1 else []
 

@@ -170,8 +170,7 @@ class Processor(TextOptions):
             return replace(part, tags=tags)
         assert part.sources is not None
         assert self.source is not None
-        rows = part.sources.prepended(tag_of(self.source, language))
-        return replace(part, targets=rows, sources=rows)
+        return replace(part, sources=part.sources.prepended(tag_of(self.source, language)))
 
     def to_json(self) -> dict[str, Any]:
         """All but the vocabularies, which have a file of their own."""

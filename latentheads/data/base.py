@@ -227,17 +227,19 @@ class Cached(Data):
         The context is of the evaluation alone, and how tasks are mixed is of training.
         """
         stamps = [(str(path.resolve()), *_stamp(path)) for path in self._files()]
-        options: dict[str, Any] = asdict(self) | {"class": type(self).__name__, "context": 0}
+        kind = f"{type(self).__module__}:{type(self).__qualname__}"
+        options: dict[str, Any] = asdict(self) | {"class": kind, "context": 0}
         if self.tasks is not None:
             options["tasks"] = self.tasks.key(self.is_speech)
         return repr((options, hashlib.sha256(repr(stamps).encode()).hexdigest()))
 
 
 def _count_empty(part: Part) -> int:
-    """The number of pairs with a side that has no token before EOS."""
+    """The number of pairs with a side that has no token of text before EOS."""
     if part.sources is None:
         return 0
-    return int(((part.sources.lengths < 2) | (part.targets.lengths < 2)).sum())
+    has_tag = part.mixture is not None and bool(part.mixture.tags)
+    return int(((part.sources.lengths < 2 + has_tag) | (part.targets.lengths < 2)).sum())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

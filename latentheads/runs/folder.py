@@ -377,11 +377,9 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     parts = [path.resolve().parts for path in paths]
     if len(set(parts)) < len(parts):
         raise ValueError("every run must be given once")
-    for count in range(1, max(map(len, parts))):
-        names = ["/".join(folders[-count:]) for folders in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path.resolve()) for path in paths]
+    counts = range(1, max(map(len, parts)) + 1)
+    candidates = ([os.path.join(*folders[-count:]) for folders in parts] for count in counts)
+    return next(names for names in candidates if len(set(names)) == len(names))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -17,8 +17,10 @@ import pytest
 from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
+from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
+from latentheads.experiments.cli.summary import check_texts, footer, read_all
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -100,6 +102,13 @@ def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_section_that_a_report_lacks_is_named(copied: Path) -> None:
+    path = copied / "cascaded-seed1" / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"missing": {"kl": "no room"}}))
+    with pytest.raises(UnfinishedError, match=f"^the report of {path.parent} has no kl .no room.$"):
+        read_all(plans_of(copied, *WORDS))
+
+
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
     more = inside("compare.py", *WORDS, "--out", str(copied), "--train.steps=4")
     assert more.returncode == 2
@@ -117,6 +126,16 @@ def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: lis
     assert re.search("cascaded-seed1 (is of another|are of different) text", done.stderr)
     assert "that of train has changed" in done.stderr
     assert not (copied / "transformer-seed0").exists()
+
+
+def test_runs_of_different_texts_are_named(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, "--recipes=coda", "--seeds=0,1,2")
+    for number, plan in enumerate(plans[::2]):  # of the other run no digests are kept
+        plan.folder.mkdir(parents=True)
+        (plan.folder / "corpus.json").write_text(json.dumps({"train": "0", "test": str(number)}))
+    first, _, other = (str(plan.folder) for plan in plans)
+    with pytest.raises(ValueError, match=f"^{first} and {other} are of different texts: "):
+        check_texts(plans)
 
 
 def test_finished_runs_are_not_shown_for_text_that_has_changed(copied: Path) -> None:
@@ -157,6 +176,9 @@ def test_figures_say_whether_their_rows_are_of_one_model(recipes: str, tmp_path:
         one, own = "one model; the seeds are of the guide", "each row is of a model of its own"
         assert [one in title for title in titles] == [bool(words)] * 2
         assert [own in title for title in titles] == [not words and len(rows) > 1] * 2
+        for more in ({}, {"exact": -1.0}, {"exact": -1.0, "plug_in": -1.0}):
+            note = footer([(plans, [row | more for row in rows], pd.DataFrame())])
+            assert ("without noise is its own plug-in network" in note) == (len(more) == 2)
 
 
 def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
@@ -374,6 +396,7 @@ MISTAKES = [
     (f"{ONE} --slurm.time 9 --devices 0", "devices are of this machine, and slurm chooses its own"),
     (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),
     (f"{ONE} --vary loss=,iwae", "vary must be OPTION=VALUE,VALUE"),
+    (f"{ONE} --vary=--loss=rws,iwae", "vary must be OPTION=VALUE,VALUE"),
     (
         f"{ONE} --vary loss=iwae,iwae",
         "values of train.loss must be at least one, each once, got iwae,iwae",
@@ -540,7 +563,7 @@ def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -
 
 
 def test_a_comma_within_brackets_belongs_to_a_value() -> None:
-    assert read_varied("network.adaptive=[2,3],[4] loss=iwae") == {
-        "network.adaptive": ["[2,3]", "[4]"],
+    assert read_varied("network.adaptive=[2,3],{a:(1,2),b:[3]} loss=iwae") == {
+        "network.adaptive": ["[2,3]", "{a:(1,2),b:[3]}"],
         "train.loss": ["iwae"],
     }

@@ -273,6 +273,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
         "the"
     )
     assert not (tmp_path / "heads-1" / "test.translations.txt").exists()
+    assert not (tmp_path / "heads-1" / "bound.png").exists()  # it was not trained since
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The scores of finished runs as a user asks for them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,11 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert below.endswith("]")
     assert "≥ 0.8000" in above
     assert [note.partition(":")[0] for note in notes[4:]] == ["ELBO", "IWAE_8", "≥"]
+    assert "tightness" not in format_table([low, exact], compare_runs([low, exact], 200, 0))
+    cut_otherwise = replace(high, tokens=high.tokens * 2)
+    table = format_table([exact, cut_otherwise], compare_runs([exact, cut_otherwise], 200, 0))
+    assert "nats per sentence [95 %]" in table
+    assert "per sentence, not per token: the runs tokenise sentences differently" in table
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:
@@ -232,6 +238,7 @@ def test_the_beginning_of_a_text_is_another_text() -> None:
     whole = Part(Rows.of([[4, 2], [5, 2]]), None)
     assert _is_same_text(whole, Part(Rows.of([[4, 2], [5, 2]]), None))
     assert not _is_same_text(whole, whole.take([0]))
+    assert not _is_same_text(whole, Part(Rows.of([[4, 2], [6, 2]]), None))
 
 
 def test_log_p_of_sentences_and_of_blocks_is_refused_by_the_option(tmp_path: Path) -> None:

@@ -165,6 +165,10 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     for short, name in (("fr", "en-fr"), ("bible:de", "bible:en-de")):
         printed = succeed(*words, "--direction", short).stdout
         assert f" {results['tasks'][name]['bleu']:.2f} " in printed
+    succeed(*words[:2], "--likelihood", "--direction=fr", *words[3:])
+    record = json.loads(file.read_text())
+    assert record["sentences"] == SIZES["test"]
+    assert record["systems"][0]["nats"]["score"] == results["tasks"]["en-fr"]["iwae"]
 
 
 def test_scores_of_a_task_that_is_not_there_are_refused(finished: Path, tmp_path: Path) -> None:

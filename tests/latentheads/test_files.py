@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -159,6 +161,16 @@ def test_the_disk_knows_a_file_before_its_name_and_its_name_at_the_end(
     monkeypatch.setattr(Path, "replace", rename)
     files.write_text(tmp_path / "a.txt", "x")
     assert done == ["sync whole", "rename whole", f"sync {tmp_path.name}"]
+
+
+def test_a_folder_that_cannot_be_synced_is_an_error_where_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = [OSError(errno.EINVAL, "none"), OSError(errno.EIO, "broken")]
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=reasons))
+    files.sync_folder(tmp_path)  # its file system has no such thing
+    with pytest.raises(OSError, match="broken"):
+        files.sync_folder(tmp_path)
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:

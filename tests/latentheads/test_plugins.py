@@ -167,7 +167,7 @@ def draw(reporter):
 
 
 def add_rows(reporter):
-    return [1, 2]
+    return ["row"]
 
 
 def add_object(reporter):
@@ -203,7 +203,7 @@ def test_a_section_that_fails_costs_itself_alone(
     complete(results, {name: sections[name] for name in points}, lambda x: written.append(dumps(x)))
     taken = "the report has {} already: choose another name"
     missing = {
-        "1 add_rows": "a section must return a mapping of values by name, got [1, 2]",
+        "1 add_rows": "a section must return a mapping of values by name, got ['row']",
         "2 add_object": "thing: Object of type type is not JSON serializable",
         "3 replace_test": taken.format("test"),
         "4 draw_again": taken.format("drawn"),

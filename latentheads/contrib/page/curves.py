@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,12 +65,13 @@ def _count_active(record: Record) -> dict[str, float]:
 
 
 def _sum_by_type(records: Iterable[Mapping[str, float | None]]) -> dict[str, list[float]]:
-    """Sums over the blocks of each attention type, for each record."""
+    """Sums over the blocks of each attention type, for each record; NaN where one is unknown."""
     rows = list(records)
     groups = dict.fromkeys(_group_of(name) for row in rows for name in row)
     return {
         group: [
-            sum(v or 0.0 for name, v in row.items() if _group_of(name) == group) for row in rows
+            sum(math.nan if v is None else v for name, v in row.items() if _group_of(name) == group)
+            for row in rows
         ]
         for group in groups
     }

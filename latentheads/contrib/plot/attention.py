@@ -63,11 +63,12 @@ def draw_weights(
         for statistic in (samples.mean, samples.deviation, samples.low, samples.high)
     )
     active = samples.active[0].cpu().numpy()
-    row = select_row(mean, deviation) if row is None else row
-    check_indices("row", [row], size[0])
     check_list("heads", heads)
     shown_heads = list(heads) or list(range(min(MAX_HEADS, len(mean))))
     check_indices("heads", shown_heads, len(mean))
+    noise = deviation[shown_heads]
+    row = select_row(mean[shown_heads], noise) if row is None else row
+    check_indices("row", [row], size[0])
     height, width = (cell_inches(number, CELL) for number in size)
     figure = Picture(
         max(WIDTH, 1.2 + 3 * (0.3 + width * size[1])),
@@ -81,7 +82,7 @@ def draw_weights(
         _draw_maps(figure, axes, values[shown_heads], colours, label, row)
     for axis in means:
         frame_links(axis, links)
-    positions, has_band = np.arange(size[1], dtype=float), has_noise(deviation)
+    positions, has_band = np.arange(size[1], dtype=float), has_noise(noise)
     for axis, head in zip(bars, shown_heads):
         band = (low[head, row], high[head, row]) if has_band else None
         draw_row(axis, positions, mean[head, row], band)
@@ -96,7 +97,7 @@ def draw_weights(
     row_name = shorten(queries[row], MAX_TOKEN)
     bars[0].set_title(f"row “{row_name}”:\n{band_label(has_band)}", loc="right")
     links_note = "\nFramed, and grey in the row: gold alignment." if links else ""
-    write_title(figure, f"{title}\n{describe_noise(deviation, active[shown_heads])}{links_note}")
+    write_title(figure, f"{title}\n{describe_noise(noise, active[shown_heads])}{links_note}")
     return figure
 
 

@@ -63,7 +63,7 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
     figure = Picture(width * max_tasks + matrix_inches + 0.8, (height + 0.3) * len(selection) + 0.8)
     widths = [width] * max_tasks + [matrix_inches]
     axes = figure.subplots(len(selection), max_tasks + 1, squeeze=False, width_ratios=widths)
-    image = None
+    image: Any = None
     for row, (attention_type, entry) in zip(axes, selection.items()):
         for axis in row[len(entry["tasks"]) : -1]:
             axis.set_axis_off()
@@ -83,8 +83,7 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
         _draw_sharing(row[-1], entry)
-    if image is not None:
-        figure.colorbar(image, ax=axes, label="posterior probability\n(dot: active)", shrink=0.8)
+    figure.colorbar(image, ax=axes, label="posterior probability\n(dot: active)", shrink=0.8)
     write_title(figure, f"Probability that each head is active\n{title}")
     return figure
 

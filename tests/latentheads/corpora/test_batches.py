@@ -18,7 +18,11 @@ from tests.latentheads.corpora.texts import TEXTS, places_of, running, story
 from tests.typechecking import unchecked
 
 
-def test_every_sentence_comes_once_an_epoch(part: Part) -> None:
+@pytest.mark.parametrize("pool", [100, 2])
+def test_every_sentence_comes_once_an_epoch(
+    part: Part, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(batch_indices.__globals__, "POOL", pool)
     assert sorted(places_of(part)) == sorted(places_of(part, seed=3)) == list(range(307))
 
 

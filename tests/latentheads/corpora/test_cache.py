@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -137,7 +138,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
     [
         shorten("corpus.json", 100),
         shorten("train.target.tokens.npy", 140),
-        *(spoil("valid.source.ends.npy", index) for index in (0, 8, 10, 30, 60)),
+        *(spoil("valid.source.ends.npy", index) for index in (0, 8, 10, 30, 61)),
         lambda index: (index / "test.source.ends.npy").unlink(),
         lambda index: shutil.rmtree(index) or index.write_bytes(b"x"),
         replace_array("test.target.tokens.npy", np.full(3, 10**6, np.int32)),
@@ -148,12 +149,15 @@ ENDS = np.array([1, 2, 2 * 10**6])
         describe(key="another"),
         describe(target={"kind": "bpe"}),
         describe(block_size={}),
+        describe(truth={"train": None, "valid": [0.0] * 99, "test": None}),
     ],
 )
 def test_a_broken_corpus_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     cached(tmp_path, "k", pets)
     damage(kept(tmp_path))
-    again = cached(tmp_path, "k", pets)
+    maker = mock.Mock(wraps=pets)
+    again = cached(tmp_path, "k", maker)
+    assert maker.called
     assert alike(again, pets())
     assert alike(cached(tmp_path, "k", never), again)
 

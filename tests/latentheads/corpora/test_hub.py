@@ -98,6 +98,7 @@ def test_a_folder_may_lack_a_split(tmp_path: Path) -> None:
     assert list(load_pairs("multi30k", "test", "de", "en", folder)) == [("test", "x")]
     refusal = refused(folder, "valid", path=str(folder), files=None, column="")
     assert refusal.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
+    assert not refusal.endswith("None")  # the error has no cause
 
 
 def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) -> None:
@@ -148,6 +149,7 @@ def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     for name, read in (
         ("wmt/wmt14", partial(load_pairs, "wmt14", "train", "de", "en")),
+        ("squad", partial(load_pairs, "mine", "train", "de", "en", "squad")),
         ("Salesforce/wikitext", lambda: list(load_lines("wikitext-103", "train"))),
     ):
         message = rf"^cannot reach {name} on the hub: .*; give the path of a local copy$"

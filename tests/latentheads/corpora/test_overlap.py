@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,5 +52,6 @@ def test_a_corpus_knows_its_overlap() -> None:
     text = sample_text_corpus(sentences=600, held_out=300)
     seen = {tuple(row) for row in text.train.targets}
     expected = [sum(tuple(row) in seen for row in p.targets) for p in (text.valid, text.test)]
-    assert text.overlap == tuple(expected)
+    twice = replace(text, train=text.train.take([*range(600)] * 2))
+    assert text.overlap == twice.overlap == tuple(expected)
     assert min(expected) > 0

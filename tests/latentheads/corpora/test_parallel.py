@@ -108,7 +108,7 @@ class Mapped(Dataset[Any]):
         return list(self.pairs[index % len(self.pairs)])
 
 
-@pytest.mark.parametrize("make", [list, iter, Mapped])
+@pytest.mark.parametrize("make", [list, iter, Mapped, lambda x: dict(enumerate(x)).values()])
 def test_a_corpus_of_ones_own_pairs(make: Callable[[Any], Any]) -> None:
     kept: list[str] = []
     parts = (make(pairs) for pairs in (DIRTY, VALID, TEST))

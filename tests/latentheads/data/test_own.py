@@ -67,6 +67,10 @@ class Table(FolderData, TextPairs):
         return map(self._file, PARTS)
 
 
+def swap(data: Table, part: str, task: Task) -> Iterator[SentencePair]:
+    return ((target, source) for source, target in Table._read_pairs(data, part, task))
+
+
 def test_pairs_of_another_format_need_only_be_read(tmp_path: Path) -> None:
     for part in PARTS:
         (tmp_path / f"{part}.tsv").write_text("Ein Haus\tA house\nZwei\tTwo\n", encoding="utf-8")
@@ -74,6 +78,8 @@ def test_pairs_of_another_format_need_only_be_read(tmp_path: Path) -> None:
     for _ in range(2):  # read, then from the cache
         corpus = data.load()
         assert corpus.test.references == ["A house", "Two"]
+    namesake = type("Table", (Table,), {"__module__": "another", "_read_pairs": swap})
+    assert namesake(folder=data.folder, cache=data.cache).load().test.references[1] == "Zwei"
     (tmp_path / "valid.tsv").write_text("eins zwei drei\tone\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"valid\.tsv, line 1"):
         replace(data, max_line=3).load()

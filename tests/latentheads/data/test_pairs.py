@@ -261,12 +261,12 @@ def test_a_kept_corpus_serves_every_way_to_mix_it_until_a_file_changes(
     other, logged = load_tasks(languages, "de,fr", cache=cache)
     assert logged
     assert len(other.tasks) == 2
-    for name in ("test.de", "test.en"):
+    for name, line in (("test.de", "und\n"), ("test.en", "\n")):
         with (languages / "bible" / "en-de" / name).open("a", encoding="utf-8") as file:
-            file.write("und\n")
+            file.write(line)
     changed, logged = load_tasks(languages, TASKS, cache=cache)
-    assert logged
     assert len(changed.test) == len(plain.test) + 1
+    assert f"1 of {len(changed.test)} pairs of test are empty on a side, and are" in logged[-1]
 
 
 # The hub
@@ -303,6 +303,8 @@ def test_held_out_pairs_with_an_empty_side_are_counted(hub: Path) -> None:
     corpus, logged = load_hub("mine", hub)
     assert logged[-1] == "1 of 3 pairs of test are empty on a side, and are scored like all others"
     assert len(corpus.test) == 3
+    both, _ = load(Hub("mine", path=str(hub), source="en", tasks=Tasks("de,de-en")))
+    assert [task.name for task in both.tasks] == ["en-de", "de-en"]
 
 
 @pytest.mark.parametrize(("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet)])
@@ -331,7 +333,10 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
 
 
 @pytest.mark.parametrize("inside", ["", "cache"])
-def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -> None:
+def test_a_cache_may_lie_beside_local_files_of_the_hub(
+    hub: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(hub.parent))
     for split in ("train", "validation", "test"):
         write_jsonl(hub / split, ROWS)
     cache = str(hub / inside)
@@ -339,8 +344,11 @@ def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -
     kept, more = load_hub("mine", hub, cache=cache)
     assert len(logged) == len(more) + 1, "it is read once"
     assert same(corpus, kept)
+    at_home = Path("~", hub.name)
+    assert same(load_hub("mine", at_home, cache=cache)[0], corpus)
     write_jsonl(hub / "test", ROWS[:3])
-    assert len(load_hub("mine", hub, cache=cache)[0].test) == 3
+    for path in (hub, at_home):
+        assert len(load_hub("mine", path, cache=cache)[0].test) == 3
 
 
 def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
@@ -371,7 +379,7 @@ def test_a_row_with_a_list_of_targets_is_counted_by_the_first(hub: Path) -> None
         ({"corpus": "grammar"}, "^corpus must be one of multi30k, .*, or another one with a path;"),
         ({"source": "en", "target": "en"}, "^target must differ from source, got 'en' twice$"),
         ({"corpus": "wikitext-2"}, "^corpus must be one of multi30k, .*; got 'wikitext-2'$"),
-        ({"tasks": Tasks("a:fr")}, "^a domain of a task is a folder: a corpus of the hub has none"),
+        ({"tasks": Tasks("fr,a:fr")}, "^a domain of a task is a folder: a corpus of the hub has"),
         (
             {"corpus": "scitldr", "source": "source", "tasks": Tasks("target")},
             "^scitldr has several references of a text: drop tasks$",

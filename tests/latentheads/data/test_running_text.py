@@ -57,6 +57,7 @@ def test_options_reach_the_text(texts: Path) -> None:
     assert sum("unknown" in line for line in logged) == 1
     assert len(rare.target) < len(plain.target)
     lower, _ = load_text(texts, test_name="unseen", lowercase=True)
+    assert ("Straße" in plain.target.words, "Straße" in lower.target.words) == (True, False)
     assert "straße" in lower.target.words
     first, _ = load_text(texts, test_name="unseen", max_train_samples=3)
     assert (len(first.train), len(first.valid), len(first.test)) == (3, 6, 7)
@@ -130,6 +131,8 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     changed, logged = load(data)
     assert logged
     assert changed.test.words == 4
+    with pytest.raises(ValueError, match=f"^row 1 of test of {name} has 4 tokens, more than"):
+        load(HubText(name, path=str(tmp_path / "hub"), max_line=3))
 
 
 @pytest.mark.parametrize(

@@ -434,3 +434,4 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, overwrite: bool) 
 def test_names_are_as_long_as_tells_runs_apart() -> None:
     assert distinct_names([Path("a/x"), Path("b/y/")]) == ["x", "y"]
     assert distinct_names([Path("/a/b/x"), Path("/a/c/x")]) == ["b/x", "c/x"]
+    assert distinct_names([Path("/x"), Path("/a/x")]) == ["/x", "a/x"]

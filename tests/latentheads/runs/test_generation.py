@@ -15,14 +15,12 @@ from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import list_texts
-from latentheads.errors import UnfinishedError
 from latentheads.runs.generation import (
     EncodedInputs,
     continue_or_skip,
     continue_text,
     decode_text,
     encode_prompt,
-    raise_on_skip,
     sample_repeatedly,
     unknown_words,
 )
@@ -59,6 +57,8 @@ def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
 def test_unknown_words_are_named_once_in_their_order() -> None:
     prompt = "zork the <unk> cat\nzork old"
     assert unknown_words(VOCABULARY, prompt) == ["zork", "cat"]
+    tokenised = Subwords.train(["the cat"], 300, tokenised=True)
+    assert unknown_words(tokenised, "the caz zork") == ["caz", "zork"]  # of some letters, of all
 
 
 def test_a_newline_within_a_line_becomes_a_space() -> None:
@@ -120,11 +120,6 @@ def test_only_a_lack_of_memory_skips_a_prompt(error: Exception, is_skipped: bool
         )
         assert list(texts) == ["", ""]
     assert [reason[:13] for reason in reasons] == ["out of memory"] * is_skipped
-
-
-def test_a_line_that_is_skipped_is_named_by_its_number() -> None:
-    with pytest.raises(UnfinishedError, match=r"^line 3: too long$"):
-        raise_on_skip(2, "too long")
 
 
 def test_one_text_is_no_list_of_texts() -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from latentheads.corpora import Corpus
+from latentheads.corpora.from_grammar import sample_tasks
+from latentheads.corpora.tasks import Mixture, Task
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.options import Decoding
 from latentheads.guides import Tied
 from latentheads.latents.logits.options import LogitsOptions
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.folder import Folder
 from latentheads.runs.reporter import Reporter
@@ -47,3 +50,13 @@ def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
     reporter.translations()
     for name in ("references.txt", "alternatives.tsv"):
         assert (tmp_path / f"test.{name}").read_text() == "b . a .\na\n"
+
+
+def test_the_tasks_of_a_side_are_its_languages(tmp_path: Path) -> None:
+    languages = (("en", "velu"), ("velu", "en"), ("tamir", "en"))
+    corpus = sample_tasks(Mixture(tuple(Task(*pair) for pair in languages)), [5, 5, 5], 2)
+    model = Translation.of(corpus, latents=[SelectionOptions()], width=4, heads=2, layers=1)
+    folder = Folder(tmp_path, "")
+    reporter = Reporter(Settings(data=data_of(corpus)), model, Tied(model), corpus, folder)
+    tasks = {name: entry["tasks"] for name, entry in reporter.selection().items()}
+    assert tasks == {"encoder-self": ["en", "velu", "tamir"], "decoder-self": ["velu", "en"]}

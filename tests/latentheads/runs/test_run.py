@@ -237,8 +237,10 @@ def test_what_cannot_be_read_is_refused(run: Run, text: Run) -> None:
         unchecked(Run.read_sentence)(run, ["a", "b"])
     with pytest.raises(ValueError, match=r"^target must be one text, got \['a'\]$"):
         unchecked(Run.read_sentence)(run, SENTENCE, ["a"])
-    with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
-        with_limits(run, max_line=7).read_sentence(SENTENCE)
+    limited = with_limits(run, max_line=7)
+    for read in (limited.read_sentence, limited.translate):
+        with pytest.raises(UnfinishedError, match=r"^line 1: 8 tokens, more than max_line 7$"):
+            read(SENTENCE)
     with pytest.raises(ValueError, match="has a single direction: drop direction"):
         run.read_sentence(SENTENCE, direction="en-velu")
     assert text.read_sentence(SENTENCE).target.tolist() == [CUT.target.encode(SENTENCE)]

@@ -36,6 +36,14 @@ def test_translations_are_those_of_the_run(run: Run) -> None:
     assert sampled == run.translate(LINES, num_return_sequences=3, seed=1, **options)
 
 
+def test_selected_heads_are_those_of_the_guide(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), aligned="gates")
+    own = lh.translate(run.model, run.corpus, LINES, guide=run.guide, max_new_tokens=6)
+    tied = lh.guides.Tied(run.model)
+    prior = lh.translate(run.model, run.corpus, LINES, guide=tied, max_new_tokens=6)
+    assert own == run.translate(LINES, max_new_tokens=6) != prior
+
+
 def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None:
     pairs = [("eins zwei", "one two"), ("drei", "three")] * 4
     corpus = lh.data.Corpus.from_pairs(pairs, pairs[:2], pairs[:2], vocab_size=300)

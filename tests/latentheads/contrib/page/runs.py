@@ -13,6 +13,7 @@ from latentheads.decoding.options import Decoding
 from latentheads.guides import Cascaded
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
@@ -29,6 +30,7 @@ WORDS = [*"abcdefg", BREAKS_OUT, "$x$"]
 LATENTS = {
     "copy": CopyOptions(),
     "bernoulli": BernoulliHeadsOptions("decoder.0.cross"),
+    "gates": GateOptions(),
     "two bernoulli blocks": BernoulliHeadsOptions("decoder.0.self,decoder.1.cross", "cascaded"),
 }
 

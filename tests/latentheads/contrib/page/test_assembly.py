@@ -17,6 +17,7 @@ from latentheads.contrib.page.facts import list_scores
 from latentheads.contrib.page.grid import gather_grid, measure_distances
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.latent import Latent
+from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
@@ -139,11 +140,13 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
     assert all(len(row) == 3 for row in grid["values"]["entropy"].values())
 
 
-def test_a_block_without_noise_has_no_kl_in_the_grid(tmp_path: Path) -> None:
+def test_the_grid_has_the_kl_of_noise_and_the_probability_of_each_gate(tmp_path: Path) -> None:
     how = {"decoder.0.self.logits": "fixed", "decoder.1.self.logits": "sampled"}
-    run = make_run(tmp_path / "run", small_corpus(), kl_how=how)
+    run = make_run(tmp_path / "run", small_corpus(), aligned="gates", kl_how=how)
     grid = gather_grid(run, run.corpus.test, measure_distances(run, run.corpus.test))
     assert grid["values"]["kl"] == {"decoder.1.self": [0.5]}
+    probabilities = selection_probabilities(run.guide)
+    assert grid["values"]["speaks"] == {name: p[0].tolist() for name, p in probabilities.items()}
 
 
 @pytest.mark.parametrize("part", ["train", "valid"])

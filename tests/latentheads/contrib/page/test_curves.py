@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from latentheads.contrib.page.curves import MAX_POINTS, gather_curves
+from latentheads.files import finite
 
 VALID = {"elbo": -2.0, "log_likelihood": -1.5, "plug_in": -1.0, "exact": None, "truth": -0.5}
 
@@ -18,10 +19,11 @@ def test_the_kl_of_a_chain_is_that_of_its_blocks() -> None:
     sites = {"encoder.0.self.logits": 0.25, "encoder.1.self.logits": 0.5}
     first = record(1, kl_by_site={**sites, "decoder.0.cross.logits": 1.0})
     second = record(2, kl_by_site={**sites, "encoder.0.self.selection": 4.0})
-    assert gather_curves([first, second])["kl"] == {
-        "encoder-self": [0.75, 0.75],
-        "decoder-cross": [1.0, 0],
-        "selection": [0, 4.0],
+    third = record(3, kl_by_site={**sites, "encoder.1.self.logits": None})
+    assert finite(gather_curves([first, second, third])["kl"]) == {
+        "encoder-self": [0.75, 0.75, None],
+        "decoder-cross": [1.0, 0, 0],
+        "selection": [0, 4.0, 0],
     }
 
 

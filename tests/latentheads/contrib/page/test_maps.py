@@ -74,6 +74,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     drawn = sample_weights(run.model, run.guide, batch, 5, 7)
     (maps,) = [item for item in computed_maps[1] if item.name == "decoder.1.cross"]
     assert maps.parts["mean"].shape == (3, 3, 5)
+    assert maps.heads == ["0", "1", "2"]
     for part in ("mean", "low"):
         values = getattr(drawn["decoder.1.cross"], part)[1, :, :3, :5]
         np.testing.assert_array_equal(maps.parts[part], quantise_weights(values))
@@ -120,6 +121,7 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
         expected = getattr(distributions, distribution)[1, :, :3, : len(columns)]
         np.testing.assert_array_equal(maps.parts[distribution], quantise_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
+    assert maps.active == [1.0]
 
 
 def test_a_run_without_alignments_has_none(tmp_path: Path) -> None:

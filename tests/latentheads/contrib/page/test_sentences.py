@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from latentheads.contrib.page.sentences import choose_sentences, gather_texts
 from latentheads.corpora.batches import batches
+from latentheads.corpora.tasks import Mixture, Task
 from latentheads.inference.sentences import sentence_bounds
 from tests.latentheads.contrib.page.runs import make_run, small_corpus, some_part
 
@@ -31,3 +33,5 @@ def test_bounds_of_a_sentence_are_in_nats_a_token_beside_what_all_pay_together(
     for name in ("elbo", "kl", "iwae", "plug_in"):
         assert one["bounds"][name] == float(getattr(alone, name)[0]) / 4
     assert other["bounds"] == one["bounds"] | {"shared_kl": 2.5}
+    of_task = replace(part, task=np.zeros(1, np.int32), mixture=Mixture((Task("en", "de"),)))
+    assert (one["task"], gather_texts(run, of_task, alone, [None])[0]["task"]) == (None, "en-de")

@@ -78,6 +78,7 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
         np.testing.assert_allclose(shown[index], frames.T)
         np.testing.assert_allclose(shown[3 + index], values[0, 0, :3, :4])
         above, below = figure.axes[index], figure.axes[3 + index]
+        assert above.images[0].origin == "lower"
         assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
         assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
         assert below.get_xlabel() == "position in the audio"

@@ -62,7 +62,11 @@ def test_heads_are_those_asked_for_or_the_first_eight() -> None:
         unchecked(draw_weights)(some_weights(9), QUERIES, KEYS, heads=0)
     assert len(images(draw_weights(some_weights(9), QUERIES, KEYS))) == 2 * 8
     drawn = some_weights(9)
-    shown = images(unchecked(draw_weights)(drawn, QUERIES, KEYS, heads=iter([8])))
+    drawn.deviation[0, 8] = torch.tensor([0.0, 0.05, 0.0, 0.0])[:, None]
+    figure: Any = unchecked(draw_weights)(drawn, QUERIES, KEYS, heads=iter([8]))
+    shown = images(figure)
+    assert "A weight varies by up to 0.05" in figure.get_suptitle()
+    assert any("row “b”" in axis.get_title(loc="right") for axis in figure.axes)
     np.testing.assert_allclose(shown[0], drawn.mean[0, 8, :3, :5])
     assert len(shown) == 2
 

@@ -15,6 +15,7 @@ def test_frames_and_weights_share_their_time() -> None:
     figure = draw_audio(frames, sound_weights(), ["a", "b", "<eos>"], title="here")
     sound, maps, bars = figure.axes
     assert sound.images[0].get_extent() == [0, pytest.approx(0.18), 0, 7]
+    assert sound.images[0].origin == "lower"
     assert sound.images[0].get_array().shape == (7, 18)
     assert maps.images[0].get_extent()[:2] == [0, pytest.approx(0.2)]
     assert maps.images[0].get_array().tolist() == np.eye(3, 5).tolist()

@@ -127,6 +127,29 @@ def test_a_legend_has_a_name_that_begins_with_a_line(draw: Callable[[], Any]) ->
     assert any(name.strip().startswith("_a") for name in names)
 
 
+SAYS = {
+    "curves": "Bound (ELBO) on validation|optimiser steps|nats per target token (log scale)",
+    "recipes": "Bounds on log p, and|nats per target token (test):",
+    "maps": r"Measures of every head|head|layer|encoder-self, a\$_\$b|mean largest weight",
+    "weights": "A weight varies by up to 0.20|key|query|mean weight|standard deviation",
+    "alignments": "source token|target token|exact posterior:|probability of source token",
+    "sound": r"frequency (mel bin)|token|seconds|weight|head 1: mean weight|row “a\$_\$b”: mean,",
+    "sweep": "Number of heads|heads of every block|bound (ELBO)",
+}
+"""With what lines of titles and labels of axes begin."""
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_a_picture_says_what_it_shows(name: str) -> None:
+    figure = (BEGINS_WITH_LINE | PICTURES)[name]()
+    texts = [figure.get_suptitle()]
+    for axis in figure.axes:
+        texts += [axis.get_xlabel(), axis.get_ylabel(), axis.get_title(), axis.get_title("left")]
+    lines = [f"{line} " for text in texts for line in text.split("\n")]
+    for beginning in SAYS[name].split("|"):
+        assert any(line.startswith(f"{beginning} ") for line in lines), beginning
+
+
 def test_markers_at_the_ends_of_axes_are_whole() -> None:
     axis, *_ = plot.draw_averages([head_report()], "").axes
     assert [line.get_clip_on() for line in axis.lines] == [False]

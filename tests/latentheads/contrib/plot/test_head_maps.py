@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from latentheads.contrib.heads import Role
-from latentheads.contrib.heads.divergence import pair_mean
+from latentheads.contrib.heads.divergence import Divergence, pair_mean
 from latentheads.contrib.heads.head_report import off_diagonal_mean
 from latentheads.contrib.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.contrib.plot.canvas import largest_value
@@ -35,6 +35,9 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
         assert axis.images[0].get_clim() == (0, 7)
         mean = float(matrix.sum() / 6)
         assert axis.get_title() == f"{block.attention_type}\nlayer {block.layer}: {mean:.2f}"
+    assert figure.axes[-1].get_ylim() == (0, 7)  # the bar of colours
+    nothing = draw_divergence(Divergence({}, {}))
+    assert nothing.get_suptitle().endswith("no block has two heads to compare")
     title = figure.get_suptitle()
     assert f"average JSD: {own.divergence.average():.2f} nats per sentence" in title
     assert "some text" in title

@@ -73,6 +73,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     falls, zero = (line.get_xydata().tolist() for line in axis.get_lines())
     assert falls == [[1, 1], [2, 0.5]]
     assert np.isnan(zero).tolist() == [[False, True]] * 2
+    assert axis.get_yscale() == "log"
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
     assert texts_of(tied.axes[0].texts) == ["every KL is 0: the guide equals the prior"]
@@ -88,6 +89,7 @@ def test_curves_are_means_over_seeds_with_their_range() -> None:
     figure: Any = plot.draw_curves({"one": [records(4, 2), records(2, 1, 1)], "two": []}, "here")
     (axis,) = figure.axes
     mean, truth = axis.get_lines()
+    assert (axis.get_yscale(), axis.yaxis_inverted()) == ("log", True)
     assert mean.get_xydata().tolist() == [[1, 3], [2, 1.5]]
     assert truth.get_ydata() == [0.5, 0.5]
     corners = axis.collections[0].get_paths()[0].vertices
@@ -280,7 +282,7 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
 def test_labels_of_a_sweep_do_not_overlap() -> None:
     rows = [{"recipe": "coda", "heads": n, "elbo": -1.0, "parameters": 9} for n in (2, 4, 15, 16)]
     bounds, parameters = plot.draw_sweep(rows).axes
-    assert ticks(bounds, "x") == ["2", "4", "16"]
+    assert (ticks(bounds, "x"), bounds.get_xscale()) == (["2", "4", "16"], "log")
     assert parameters.yaxis.get_major_formatter()(1e6) == "1,000,000"
 
 

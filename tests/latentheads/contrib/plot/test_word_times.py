@@ -46,6 +46,7 @@ def test_words_intervals_and_lags_are_drawn() -> None:
     listed: Any = unchecked(draw_word_times)(*arguments, [[2, 4]])  # as of generation_config
     assert listed.axes[1].get_yticklabels()[0].get_color() == GOLD
     assert texts_of(sound.texts) == ["a", "b"]
+    assert sound.images[0].origin == "lower"  # deep sounds below
     assert sound.get_title() == "Start of each word: posterior median and interval"
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in sound.patches]
     assert spans == [(0.125, 0.3125), (0.375, 0.5625)]

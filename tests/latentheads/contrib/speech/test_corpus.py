@@ -46,6 +46,7 @@ def test_parts_hold_frames_positions_and_text(folder: Path) -> None:
     assert part.frames is not None
     assert part.sources is not None
     assert part.frames.lengths.tolist() == [18, 25, 32, 39]
+    assert part.frames.evenly_spaced(40).tolist() == part.frames.values[::3].tolist()
     assert part.sources.lengths.tolist() == [5, 7, 8, 10]
     assert set(part.sources.tokens) == {POSITION}
     assert part.lengths.tolist() == [8, 7, 8, 10]
@@ -84,7 +85,7 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     text = str(tmp_path / cache) if cache else ""
     made = read(folder, cache=text)
     if cache:
-        monkeypatch.setattr("latentheads.contrib.speech.corpus.speech", None)
+        monkeypatch.setattr("latentheads.contrib.speech.data.speech", None)
     again = read(folder, cache=text)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)
