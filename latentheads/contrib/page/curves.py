@@ -27,7 +27,7 @@ def gather_curves(records: Sequence[Record]) -> dict[str, Any]:
         "steps": [record["step"] for record in kept],
         "bound": _read_bounds(kept),
         "kl": _sum_by_type([record.get("kl_by_site") or {} for record in kept]),
-        "speaking": _sum_by_type([_count_active(record) for record in kept]),
+        "active": _sum_by_type([_count_active(record) for record in kept]),
         **_read_true_log_prob(kept[-1]["valid"]),
     }
     return {name: value for name, value in curves.items() if value not in ({}, None)}

@@ -63,7 +63,7 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
         "confidence": measures.confidence,
         "disagreement": disagreement,
         "importance": importance,
-        "speaks": _shared_probabilities(selection_probabilities(run.guide), blocks),
+        "active": _shared_probabilities(selection_probabilities(run.guide), blocks),
     }
     grid = {"kl": _read_sites(run, "kl"), "gap": _read_sites(run, "gap")}
     for name, values in values_of_heads.items():

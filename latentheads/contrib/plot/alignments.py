@@ -136,14 +136,14 @@ def draw_alignments(
             values = values.double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
             frame_links(axis, links, distributions.first_position)
-        name = distributions.heads[head].replace(" head ", "\nhead ")
+        name = escape(distributions.heads[head]).replace(" head ", "\nhead ")
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")
         row_axes[0].set_yticks(*position_labels(targets, cell_height))
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
         suffix = f":\n{escape(guide)}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
-    position_label = position_label if frames is None else "position in the audio"
+    position_label = escape(position_label) if frames is None else "position in the audio"
     for axis in axes[-1]:
         axis.set_xticks(*position_labels(sources, cell_width), rotation=90)
         axis.set_xlabel(position_label)

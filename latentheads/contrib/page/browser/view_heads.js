@@ -43,10 +43,10 @@ const QUANTITIES = {
     "deviation",
     "Gradient of the loss by a mask on the head's output.",
   ],
-  speaks: ["Active", "probability", "apart", "The posterior probability that the head is active: that its gate is open."],
+  active: ["Active", "probability", "apart", "The posterior probability that the head is active: that its gate is open."],
 };
 const PER_BLOCK = ["kl", "gap"];
-const SHARES = ["confidence", "speaks"];
+const SHARES = ["confidence", "active"];
 
 // A note on what is numbered where tasks select heads from candidates.
 function noteSlots(run, box, place) {
@@ -138,7 +138,7 @@ function drawSelection(run, box) {
     box.append(
       make("p", {}, `${gates.open} of ${gates.gated} gates are open; ${write(gates.expected, 1)} are expected to be.`),
     );
-  box.append(make("div", { class: "keys" }, make("span", {}, make("i", { class: "speaks" }), "selected")));
+  box.append(make("div", { class: "keys" }, make("span", {}, make("i", { class: "active" }), "selected")));
   box.append(makeScale(ramp, "1", "posterior probability that a head is active"));
   for (const [type, selection] of Object.entries(run.selection)) {
     const charts = selection.tasks.map((task, index) => drawProbabilities(selection, task, index, ramp));

@@ -106,7 +106,7 @@ function drawBoundsOfTexts(room) {
 }
 
 function drawTraining(run, box) {
-  const { steps, bound, kl = {}, speaking, truth, truth_of } = run.curves;
+  const { steps, bound, kl = {}, active, truth, truth_of } = run.curves;
   const room = roomOf(box);
   const lines = Object.entries(bound).map(([name, values]) => ({ ...LINES[name], steps, values: negate(values) }));
   if (isKnown(truth)) {
@@ -119,7 +119,7 @@ function drawTraining(run, box) {
   const byType = (curves) => Object.entries(curves).map(([type, values]) => ({ ...ATTENTION_TYPES[type], steps, values }));
   const positive = byType(kl).filter((line) => line.values.some((value) => value > 0));
   if (positive.length) charts.push(drawLines("KL of each attention type", "nats per token", positive, { zero: true, room }));
-  if (speaking)
-    charts.push(drawLines("Expected number of active heads", "of each attention type", byType(speaking), { zero: true, room }));
+  if (active)
+    charts.push(drawLines("Expected number of active heads", "of each attention type", byType(active), { zero: true, room }));
   box.append(make("div", { class: "lines" }, charts));
 }

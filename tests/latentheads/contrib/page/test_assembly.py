@@ -146,7 +146,7 @@ def test_the_grid_has_the_kl_of_noise_and_the_probability_of_each_gate(tmp_path:
     grid = gather_grid(run, run.corpus.test, measure_distances(run, run.corpus.test))
     assert grid["values"]["kl"] == {"decoder.1.self": [0.5]}
     probabilities = selection_probabilities(run.guide)
-    assert grid["values"]["speaks"] == {name: p[0].tolist() for name, p in probabilities.items()}
+    assert grid["values"]["active"] == {name: p[0].tolist() for name, p in probabilities.items()}
 
 
 @pytest.mark.parametrize("part", ["train", "valid"])

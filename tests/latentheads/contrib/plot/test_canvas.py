@@ -57,7 +57,11 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "own roles": lambda: plot.draw_roles([replace(head_report(NAME), other_roles=(ROLE,))], ""),
     "links": lambda: plot.draw_links({NAME: [LINK]}),
     "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
-    "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3, (), NAME),
+    "alignments": lambda: plot.draw_alignments(
+        replace(some_laws(2), heads=(NAME, NAME)),
+        *([NAME] * 4, [NAME] * 3, (), NAME),
+        position_label=f"source token {NAME}",
+    ),
     "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "word times": lambda: plot.draw_word_times(np.eye(3, 5), [NAME], STARTS, [], 1.0),
