@@ -293,7 +293,7 @@ class Settings:
         loss = self.train.loss
         if not isinstance(loss, HeadELBOLoss):
             return
-        is_learned = self.guide.find() is not GUIDES["tied"]
+        is_learned = self.pair.guide_class is not GUIDES["tied"]
         of_samples = is_learned and (
             self._is_noisy or any(latent.has_sampled_posterior() for latent in self.latents)
         )

@@ -297,6 +297,7 @@ OF_KL: dict[str, Any] = {"kl": "sampled", "kl_weight": 0.5, "kl_warmup": 5, "fre
 KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"recipe": "transformer"}, "Head_ELBO", set()),
     ({"recipe": "coda"}, "Head_ELBO", set()),
+    ({"latents": "logits", "logits": {"prior": "tied"}}, "Head_ELBO", set()),
     ({"recipe": "cascaded"}, "Head_ELBO", {*OF_KL}),
     (NOISY_NGRAMS, "Head_ELBO", {*OF_KL}),
     ({"recipe": "cascaded+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
