@@ -305,6 +305,8 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"recipe": f"mean-field+{NAME}"}, "Head_ELBO", {*OF_KL}),
     ({"recipe": f"tied+{NAME}"}, "Head_ELBO", set()),
     ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
+    ({"latents": "logits+alignments", "guide": "exact"}, "Head_ELBO", {*OF_KL} - {"kl"}),
+    ({"latents": "logits+alignments", "guide": "exact"}, "iwae", set()),
     ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
     (
         {"recipe": "transformer+group", "selection": {"strategy": {"gradient": "score"}}},
