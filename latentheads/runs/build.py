@@ -21,14 +21,17 @@ from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.errors import naming
 from latentheads.files import read_json, reading_file
 from latentheads.guide import ModelGuide
+from latentheads.latents.logits.options import DEFAULT_PRIOR
 from latentheads.model import Decoder, HeadModel
 from latentheads.models.adapters import Adapters
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.network import task_names
 from latentheads.models.translation import Translation
+from latentheads.noise import fixed_noise
 from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
+from latentheads.training.checkpoints import weights
 
 DIGESTED = 2**16
 """Frames in the digest of a speech corpus: hashing all of a large one would take long."""
@@ -111,8 +114,28 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     return model
 
 
+def check_is_remade(settings: Settings, corpus: Corpus, model: Decoder, guide: ModelGuide) -> None:
+    """Checks that a run folder with these settings could be opened: they make the same weights."""
+    with fixed_noise(settings.seed, torch.device("cpu")):
+        other = make_model(settings, corpus.target, corpus.source)
+        other_guide = settings.pair.make_guide(other)
+    actual, remade = (
+        {name: list(tensor.shape) for name, tensor in weights(**modules).items()}
+        for modules in ({"model": model, "guide": guide}, {"model": other, "guide": other_guide})
+    )
+    for name in [*actual, *remade]:
+        if actual.get(name) != remade.get(name):
+            raise ValueError(
+                f"{name} has shape {actual.get(name)}, and {remade.get(name)} in what a run folder "
+                f"makes for this corpus: make {type(model).__name__}.of(corpus), or use lh.fit"
+            )
+
+
 def _check_heads(settings: Settings, model: HeadModel) -> None:
-    """Checks that n-gram noise and disagreement apply to some head."""
+    """Checks that latent logits, n-gram noise and disagreement apply to some head."""
+    logits = settings.logits
+    if logits is not None and logits.prior.name != DEFAULT_PRIOR and not model.latent_blocks:
+        raise ValueError(f"logits.blocks {logits.blocks}: no such block has attention: drop logits")
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("network.ngram_noise: no ngram layer of this network is latent")
     term = settings.disagreement_term

@@ -293,11 +293,12 @@ class Settings:
         loss = self.train.loss
         if not isinstance(loss, HeadELBOLoss):
             return
-        is_learned = self.guide.find() is not GUIDES["tied"]
-        of_samples = is_learned and (
+        guide = self.pair.guide_class
+        of_samples = guide not in (GUIDES["tied"], GUIDES["exact"]) and (
             self._is_noisy or any(latent.has_sampled_posterior() for latent in self.latents)
         )
-        summed = is_learned and self._is_summed_out and loss.has_kl_of_alignments
+        has_summed_kl = self._is_summed_out and loss.has_kl_of_alignments
+        summed = guide is not GUIDES["tied"] and has_summed_kl
         of_sentences = of_samples or summed
         sampled = of_samples or any(latent.has_sampled_kl for latent in self.latents)
         shared = any(latent.has_shared_kl for latent in self.latents)

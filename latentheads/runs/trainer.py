@@ -34,6 +34,7 @@ from latentheads.options import UnusedOptionError, import_path, in_group
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
+    check_is_remade,
     digest_corpus,
     digest_parts,
     freeze_parameters,
@@ -145,6 +146,7 @@ class Trainer:
             **training,
         )
         folder = open_folder(settings, out, overwrite, trusted)
+        check_is_remade(settings, corpus, model, guide)
         self._names_folder = out is None
         how = device, trackers, list_callbacks(callbacks), quiet, instance_of(loss)
         self._set_up(settings, folder, model, guide, corpus, *how)

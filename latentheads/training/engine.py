@@ -132,7 +132,7 @@ class Engine:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
         self.step = 0
         self.loader_state = LoaderState()
-        self.stopped = False
+        self.stopped = self._checked = False
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
         self._seconds = 0.0
@@ -246,8 +246,9 @@ class Engine:
         self._set_progress()
         if self.guide.shared_posteriors:
             check_sizes(step_batches)
-        if step == 0:
+        if not self._checked:  # also where training goes on: Pyro's first pass may draw noise
             self._check_sites(step_batches.micro_batches[0][0].to(self.device))
+            self._checked = True
         loss = self._backward(module, step_batches)
         # before the weights change, so that the fault is found in those that caused it
         self._guard(loss, step_batches)

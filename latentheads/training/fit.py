@@ -165,7 +165,8 @@ def fit_pair(
     computed = check_bound_exists(engine, first)
     # nobody chose the defaults of an instance
     if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
-        _check_kl_options(options.loss, computed)
+        relaxes = getattr(engine.elbo, "relaxes", False)
+        _check_kl_options(options.loss, computed, relaxes)
     best = _BestWeights(engine, adds_moving=bool(callbacks))
     loop = Loop(engine, valid_batches, seed, [*callbacks, best], quiet=quiet)
     try:
@@ -225,14 +226,15 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     return valid_batches
 
 
-def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
-    """Validates that an option of a KL acts on a term of this model and guide."""
+def _check_kl_options(loss: HeadELBOLoss, computed: Terms, relaxes: bool) -> None:
+    """Validates that an option of a KL acts on a term; a selection's is sampled if relaxed."""
     how = {computed.how[site] for site in computed.kl}
     of_logits = bool(how & {"analytic", "sampled"})
     summed = "enumerated" in how and loss.has_kl_of_alignments
     shared = bool(computed.shared_kl)
     with in_group("loss"):
-        loss.check_kl(of_sentences=of_logits or summed, sampled=of_logits or shared, shared=shared)
+        sampled = of_logits or (shared and relaxes)
+        loss.check_kl(of_sentences=of_logits or summed, sampled=sampled, shared=shared)
 
 
 class _BestWeights(Callback):

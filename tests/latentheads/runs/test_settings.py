@@ -297,6 +297,7 @@ OF_KL: dict[str, Any] = {"kl": "sampled", "kl_weight": 0.5, "kl_warmup": 5, "fre
 KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"recipe": "transformer"}, "Head_ELBO", set()),
     ({"recipe": "coda"}, "Head_ELBO", set()),
+    ({"latents": "logits", "logits": {"prior": "tied"}}, "Head_ELBO", set()),
     ({"recipe": "cascaded"}, "Head_ELBO", {*OF_KL}),
     (NOISY_NGRAMS, "Head_ELBO", {*OF_KL}),
     ({"recipe": "cascaded+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
@@ -304,6 +305,8 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"recipe": f"mean-field+{NAME}"}, "Head_ELBO", {*OF_KL}),
     ({"recipe": f"tied+{NAME}"}, "Head_ELBO", set()),
     ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
+    ({"latents": "logits+alignments", "guide": "exact"}, "Head_ELBO", {*OF_KL} - {"kl"}),
+    ({"latents": "logits+alignments", "guide": "exact"}, "iwae", set()),
     ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
     (
         {"recipe": "transformer+group", "selection": {"strategy": {"gradient": "score"}}},

@@ -26,7 +26,9 @@ from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.registry import LATENTS
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models.adapters import Adapters
 from latentheads.models.network import Network
 from latentheads.pruning import remove_heads
 from latentheads.runs.pairs import GuideSpec
@@ -486,6 +488,27 @@ def test_a_network_that_no_folder_can_say_is_refused(corpus: Corpus, tmp_path: P
             Translation.of(corpus, latents=[Logits(make_prior("independent"))], **SIZES),
             "latents: no run folder can name Logits: add its options to LATENTS",
         ),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_that_its_folder_would_make_otherwise_is_refused(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    source, target, network = len(corpus.source or ""), len(corpus.target), Network(**SIZES)
+    noise, selection = LogitsOptions(blocks="encoder-self"), SelectionOptions(blocks="all")
+    make = partial(Translation, source, target, network)
+    ngrams = replace(network, mixers="encoder=ngram")
+    for model, message in (
+        (Translation(source, target + 1, network, [noise]), r"model.output.table.weight has shape"),
+        (make([noise], adapters=Adapters(3, sources=2)), r"model.*adapters.* shape \[2, .* \[1, "),
+        (
+            make([noise, selection], sources=("a", "b")),
+            r"guide.selections.encoder_0_self.weight .*: make Translation.of\(corpus\), or use ",
+        ),
+        (Translation(source, target, ngrams, [noise]), "logits.blocks encoder-self: no such block"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)

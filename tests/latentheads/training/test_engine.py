@@ -359,19 +359,25 @@ class AdagradOptimizer(Optimizer):
         return [torch.optim.Adagrad(groups, learning_rate)]
 
 
+TOGETHER = {"num_particles": 2, "vectorize_particles": True}
+"""Samples in one pass, for which Pyro guesses the nesting of plates in a pass of its own."""
+
+
 @pytest.mark.parametrize(
-    ("stop", "optimizer"),
+    ("stop", "options"),
     [
-        *[(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon"), (5, "adagrad")],
-        (3, {"class": "nag", "momentum": 0.0}),
+        *[(1, {"optimizer": "adamw"}), (4, {"optimizer": "nag"}), (6, {"optimizer": "adamw"})],
+        *[(4, {"optimizer": "muon"}), (5, {"optimizer": "adagrad"})],
+        (3, {"optimizer": {"class": "nag", "momentum": 0.0}}),
+        (4, {"loss": TOGETHER}),
     ],
 )
 def test_training_goes_on_from_any_step_as_if_never_stopped(
-    stop: int, optimizer: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    stop: int, options: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choices = {**Optimizer.choices(), "adagrad": AdagradOptimizer}
     monkeypatch.setattr(Optimizer, "choices", lambda: choices)
-    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, "optimizer": optimizer}
+    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, **options}
     whole: list[Progress] = []
     engine = make(**options)
     engine.run(whole.append)

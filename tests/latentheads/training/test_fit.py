@@ -430,6 +430,14 @@ def test_an_option_of_a_kl_that_acts_on_none_is_refused(
     assert same(before, [*model.parameters(), *guide.parameters()])
 
 
+def test_a_kl_that_a_gradient_of_a_selection_computes_is_not_sampled() -> None:
+    corpus = lh.data.Grammar(sentences=20, held_out=3).load()
+    selection = lh.latents.SelectionOptions({"class": "bernoulli", "gradient": "score"})
+    model = lh.models.Translation.of(corpus, latents=[selection], width=8, heads=2, layers=1)
+    with pytest.raises(UnusedOptionError, match=r"^loss.kl acts on a KL that may be sampled"):
+        lh.fit(model, Tied(model), corpus.train, loss={"class": "Head_ELBO", "kl": "sampled"})
+
+
 def test_options_of_a_kl_act_where_there_is_one() -> None:
     for loss in ({"kl_weight": 0.5}, {"kl": "sampled"}, {"free_bits": 0.1}):
         options = {"class": "Head_ELBO", **loss}
