@@ -21,7 +21,6 @@ from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.errors import naming
 from latentheads.files import read_json, reading_file
 from latentheads.guide import ModelGuide
-from latentheads.latents.logits.options import DEFAULT_PRIOR
 from latentheads.model import Decoder, HeadModel
 from latentheads.models.adapters import Adapters
 from latentheads.models.language_model import LanguageModel
@@ -133,9 +132,8 @@ def check_is_remade(settings: Settings, corpus: Corpus, model: Decoder, guide: M
 
 def _check_heads(settings: Settings, model: HeadModel) -> None:
     """Checks that latent logits, n-gram noise and disagreement apply to some head."""
-    logits = settings.logits
-    if logits is not None and logits.prior.name != DEFAULT_PRIOR and not model.latent_blocks:
-        raise ValueError(f"logits.blocks {logits.blocks}: no such block has attention: drop logits")
+    if settings.has_latent_logits and not model.latent_blocks:
+        raise ValueError("logits.blocks: no such block has attention: drop logits")
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("network.ngram_noise: no ngram layer of this network is latent")
     term = settings.disagreement_term

@@ -330,6 +330,11 @@ class Settings:
         return PriorSpec(DEFAULT_PRIOR) if self.logits is None else self.logits.prior
 
     @property
+    def has_latent_logits(self) -> bool:
+        """Whether logits of attention have a prior that differs from their score."""
+        return self.prior.name != DEFAULT_PRIOR
+
+    @property
     def disagreement_term(self) -> Disagreement | None:
         """A term of the objective that rewards heads for differing."""
         return None if self.disagreement is None else self.disagreement.term

@@ -77,7 +77,7 @@ MISTAKES = [
         f"{NGRAM} --network.ngram_noise=.3 --latents=logits --logits.blocks=decoder-cross",
         "network.ngram_noise: no ngram layer of this network is latent",
     ),
-    (f"{LM} {NGRAM} --recipe=coda", "logits.blocks all: no such block has attention: drop logits"),
+    (f"{LM} {NGRAM} --recipe=coda", "logits.blocks: no such block has attention: drop logits"),
     (f"{NGRAM} --recipe=transformer+group --network.ngram_heads=1", "must be 2 too, got 1"),
     (f"{LM} {NGRAM} --disagreement=position", "n-gram heads have an output alone"),
     (f"{LM} --latents=gates --gates.blocks=encoder-self", "this network has no such heads"),

@@ -508,7 +508,7 @@ def test_a_network_that_its_folder_would_make_otherwise_is_refused(
             make([noise, selection], sources=("a", "b")),
             r"guide.selections.encoder_0_self.weight .*: make Translation.of\(corpus\), or use ",
         ),
-        (Translation(source, target, ngrams, [noise]), "logits.blocks encoder-self: no such block"),
+        (Translation(source, target, ngrams, [noise]), "logits.blocks: no such block"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
