@@ -22,7 +22,7 @@ from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data.tasks import Tasks
 from latentheads.errors import one_line_message
 from latentheads.metrics.protocol import Protocol
-from latentheads.options import Choice, OptionError, check_class, options_class
+from latentheads.options import Choice, OptionError, check_class, import_path, options_class
 
 DATA: dict[str, str | type] = {
     "grammar": "latentheads.data.grammar:Grammar",
@@ -227,8 +227,7 @@ class Cached(Data):
         The context is of the evaluation alone, and how tasks are mixed is of training.
         """
         stamps = [(str(path.resolve()), *_stamp(path)) for path in self._files()]
-        kind = f"{type(self).__module__}:{type(self).__qualname__}"
-        options: dict[str, Any] = asdict(self) | {"class": kind, "context": 0}
+        options: dict[str, Any] = asdict(self) | {"class": import_path(type(self)), "context": 0}
         if self.tasks is not None:
             options["tasks"] = self.tasks.key(self.is_speech)
         return repr((options, hashlib.sha256(repr(stamps).encode()).hexdigest()))

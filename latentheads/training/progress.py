@@ -2,7 +2,8 @@
 
 A notebook's line is one output that changes: it needs no widgets, and a notebook that is executed
 and kept has its last state alone. In a file or a pipe a line cannot be redrawn: there one is
-written after ten seconds, after thirty, after a minute, and then each minute.
+written after ten seconds, after thirty, after a minute, and then each minute. Other loops that
+take long have a bar, at a terminal alone.
 """
 
 from __future__ import annotations

@@ -177,14 +177,14 @@ def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propa
     check_batch(batch)
     states, logits, heads, inputs = _run(model, batch, stabiliser)
     # a logit is of the states at its position, so one pass of the output layer is that of all
-    (of_states,) = torch.autograd.grad(logits, states, torch.ones_like(logits))
+    (state_gradients,) = torch.autograd.grad(logits, states, torch.ones_like(logits))
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]
     head_relevance: dict[str, list[Tensor]] = {block.name: [] for block in blocks}
     input_relevance: list[Tensor] = []
     for position in range(logits.shape[1]):
-        at_position = torch.zeros_like(of_states)
-        at_position[:, position] = of_states[:, position]
+        at_position = torch.zeros_like(state_gradients)
+        at_position[:, position] = state_gradients[:, position]
         gradients = torch.autograd.grad(
             states, tensors, at_position, retain_graph=True, materialize_grads=True
         )

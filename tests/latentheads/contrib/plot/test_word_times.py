@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -43,8 +44,10 @@ def test_words_intervals_and_lags_are_drawn() -> None:
     figure: Any = draw_word_times(*arguments, [(2, 4)])
     sound, lags = figure.axes
     assert lags.get_yticklabels()[0].get_color() == GOLD
-    listed: Any = unchecked(draw_word_times)(*arguments, [[2, 4]])  # as of generation_config
-    assert listed.axes[1].get_yticklabels()[0].get_color() == GOLD
+    heads, marked = [replace(head, head=(0, 1)), head], iter([[2, 4]])  # as of generation_config
+    listed: Any = unchecked(draw_word_times)(*arguments[:3], heads, 1.0, truth, marked)
+    other, own = listed.axes[1].get_yticklabels()
+    assert other.get_color() != GOLD == own.get_color()
     assert texts_of(sound.texts) == ["a", "b"]
     assert sound.images[0].origin == "lower"  # deep sounds below
     assert sound.get_title() == "Start of each word: posterior median and interval"
