@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, field
@@ -14,6 +15,7 @@ import pytest
 from annotated_types import Le
 
 from latentheads.contrib.heads.analysis import AnalysisKwargs, AnalysisOptions
+from latentheads.contrib.speech import transcription
 from latentheads.data import Data, Grammar, Pairs
 from latentheads.decoding.options import Decoding, DecodingKwargs
 from latentheads.guides import GUIDES
@@ -40,8 +42,10 @@ from latentheads.options import (
     options_of,
     to_dict,
 )
+from latentheads.runs import run, texts
 from latentheads.runs.generation import Sampling, SamplingKwargs
 from latentheads.runs.pairs import GuideSpec
+from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.training.fit import OF_FOLDERS
 from latentheads.training.options import FitKwargs, NAGOptimizer, TrainerKwargs, Training
@@ -496,6 +500,23 @@ def test_a_type_checker_knows_the_options_that_functions_take_by_name(
     assert accepted.keys() == kinds.keys() - others
     for name, kind in accepted.items():
         assert alternatives(kinds[name]) <= alternatives(kind), name
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (texts.translate, texts.TranslateKwargs),
+        (texts.generate, texts.GenerateKwargs),
+        (Run.translate, run.TranslateKwargs),
+        (Run.generate, run.GenerateKwargs),
+        (transcription.transcribe, transcription.TranscribeKwargs),
+    ],
+)
+def test_overloads_have_all_arguments_of_their_function(function: Any, arguments: type) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    named = {p.name for p in parameters if p.kind == p.KEYWORD_ONLY} - {"num_return_sequences"}
+    (options,) = (get_type_hints(function)[p.name] for p in parameters if p.kind == p.VAR_KEYWORD)
+    assert named | get_type_hints(*get_args(options)).keys() == get_type_hints(arguments).keys()
 
 
 def alternatives(kind: Any) -> set[Any]:

@@ -123,7 +123,7 @@ class Lexicon:
     ) -> None:
         self.pairs = pairs
         self.frequencies = frequencies
-        self.alike = alike
+        self.alike = min(alike, MOST_ALIKE)
 
     @cached_property
     def unigram(self) -> Float[Tensor, " word"]:

@@ -7,12 +7,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from tqdm import tqdm
 
 from latentheads.checks import check_choice, check_fraction, check_list, check_not_empty
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
@@ -34,15 +33,13 @@ from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import WordTime, to_word_times
 from latentheads.errors import naming
 from latentheads.passes import evaluation_mode
+from latentheads.training.progress import show_progress
 
 LEARNED = 600 * 48
 """Seconds of sound to learn from, times heads: ten minutes of Whisper base, some 1.5 GB."""
 
 FEW = 5
 """Windows that heads are learned from at least."""
-
-MANY = 5
-"""Windows from which on their number is shown."""
 
 SHORT = 5
 """Seconds of the shortest window that is cut once more if its transcript repeats itself."""
@@ -55,8 +52,6 @@ MOVED = 5
 
 SPEED = 2.5
 """Words in a second of a window that could not be transcribed."""
-
-Item = TypeVar("Item")
 
 
 def time_words(
@@ -167,7 +162,7 @@ class _Whisper:
         whole = _Window(name, samples, words=words)
         windows = whole.split(self.rate, self.processor.feature_extractor.chunk_length)
         if not words or len(windows) > 1:
-            shown = _show(windows, f"transcribing {name}")
+            shown = show_progress(windows, f"transcribing {name}", "window")
             windows = [part for window in shown for part in self._transcribe(window)]
             if words:
                 texts = self._divide_words(windows, words)
@@ -206,7 +201,7 @@ class _Whisper:
         ]
         parts: list[Sequence[str]] = [*divide_words(transcripts, words)]
         score = self._make_scorer(windows[0])
-        for index in _show(range(len(windows) - 1), "dividing words"):
+        for index in show_progress(range(len(windows) - 1), "dividing words", "cut"):
             score_next = self._make_scorer(windows[index + 1])
             both, cut = [*parts[index], *parts[index + 1]], len(parts[index])
             cuts = range(max(0, cut - MOVED), min(len(both), cut + MOVED) + 1)
@@ -247,21 +242,18 @@ class _Whisper:
         seconds = sum(len(window.samples) for window in windows) / self.rate
         number = max(FEW, int(len(windows) * LEARNED / (seconds * len(names))))
         chosen = np.linspace(0, len(windows) - 1, min(number, len(windows))).round().astype(int)
-        recorded = {i: self._record(windows[i]) for i in _show(chosen.tolist(), "learning heads")}
+        recorded = {
+            i: self._record(windows[i])
+            for i in show_progress(chosen.tolist(), "reading attention", "window")
+        }
         heads = fit_alignment_heads(names, [*recorded.values()])
         if unlikely := describe_unlikely(heads.probabilities):
             warnings.warn(unlikely, stacklevel=3)  # once, and not of each window
-        for index, window in enumerate(_show(windows, "finding times")):
+        for index, window in enumerate(show_progress(windows, "finding times", "window")):
             attention = recorded.get(index) or self._record(window)
             with warnings.catch_warnings(action="ignore") if unlikely else _naming(window):
                 times = heads.times(attention, level)
             yield times
-
-
-def _show(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """The items, with a progress bar if there are many of them."""
-    disable = True if len(items) < MANY else None  # None: where standard error is no terminal
-    return iter(tqdm(items, what, leave=False, dynamic_ncols=True, disable=disable))
 
 
 @contextmanager
