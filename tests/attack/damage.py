@@ -115,6 +115,8 @@ def _go_on(program: str, arena: Arena, ground: str, run: Path, file: Path) -> No
     if untouched and file.suffix == ".safetensors" and ground == "half":
         _refuse_unnoticed(run / file, whole.path / file)
     spared = {file.name, "results.json"} if untouched else set()
+    if damaged is None and file.name == "last.safetensors" and ground != "half":
+        spared.add(file.name)  # a finished run prints its results without it
     if file.name.startswith(("best", "step-", "average")):
         spared |= {"best.safetensors", "average.safetensors", "results.json"}
     check_same_end(whole, run, spared | ({"metrics.jsonl"} if file.suffix == ".jsonl" else set()))
