@@ -1,12 +1,27 @@
-"""Lines on standard output and standard error, which may be closed."""
+"""Lines on standard output and standard error, which may be closed, and bars of progress."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
+
+DELAY = 10.0
+"""Seconds before a bar is shown."""
+
+
+def show_progress(items: Iterable[Item], what: str, unit: str) -> Iterable[Item]:
+    """The items; a terminal shows how many are done, if they take longer than ``DELAY``."""
+    options = {"leave": False, "dynamic_ncols": True, "disable": None, "delay": DELAY}
+    shown: Iterable[Item] = tqdm(items, what, unit=unit, **options)
+    return shown
 
 
 def print_message(line: str, file: Any) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from latentheads.training import progress
+from latentheads import console
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
+    """Standard error of a terminal."""
+
     def isatty(self) -> bool:
         return True
 
@@ -19,6 +21,6 @@ class _Terminal(io.StringIO):
 @contextmanager
 def showing_progress() -> Iterator[io.StringIO]:
     """Context in which standard error is a terminal that shows bars from the beginning."""
-    file = _Terminal()
-    with mock.patch.object(sys, "stderr", file), mock.patch.object(progress, "FIRST", (0.0,)):
+    file = Terminal()
+    with mock.patch.object(sys, "stderr", file), mock.patch.object(console, "DELAY", 0.0):
         yield file

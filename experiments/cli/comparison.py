@@ -46,7 +46,6 @@ from latentheads.options import CLASS, Count, Size, UnusedOptionError, flatten, 
 from latentheads.plain import parse_yaml
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import read_recipe
-from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
@@ -125,8 +124,8 @@ class Plan:
         """Where it is written."""
         return Path(self.options.out)
 
-    def load_results(self, overwrite: bool = False) -> Results | None:
-        """The results of the run, if it is finished.
+    def is_finished(self, overwrite: bool = False) -> bool:
+        """Whether its run has its report already.
 
         Raises:
             ValueError: The folder holds something else, fewer steps than these too, or cannot be
@@ -140,7 +139,7 @@ class Plan:
                 f"{self.folder} is a run of {steps:,} steps, and a comparison gives it no more: "
                 "choose another out or --overwrite"
             )
-        return folder.results
+        return folder.results is not None
 
 
 def plan_all(
@@ -250,7 +249,7 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> N
     slots = make_slots(options.jobs, options.devices)
     if options.slurm and options.devices:
         raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
-    open_plans = [plan for plan in plans if plan.load_results(options.overwrite) is None]
+    open_plans = [plan for plan in plans if not plan.is_finished(options.overwrite)]
     load = cache(load_corpus)
     for plan in plans:
         if plan not in open_plans:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
-from tqdm import tqdm
 
+from latentheads.console import show_progress
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
 from latentheads.experiments.cli.parser import open_run
@@ -114,7 +114,7 @@ def _is_same_text(part: Part, other: Part) -> bool:
 def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
     """Computes the log-likelihoods of a part with a progress bar."""
     all_batches, name = list(batches(part, TOKENS, shuffle=False)), str(run.path)
-    progress = tqdm(all_batches, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
+    progress = show_progress(all_batches, name, "batch")
     samples, seed = run.settings.num_samples, run.settings.seed
     bounds = part_bounds(run.model, run.guide, progress, samples, seed)
     kind: Literal["IWAE", "ELBO"] = "ELBO" if bounds.iwae is None or samples == 1 else "IWAE"

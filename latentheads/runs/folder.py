@@ -124,7 +124,7 @@ class Folder:
             self._check_results()
         if self.results is None:
             if not self.is_new:
-                self.metrics()
+                self.metrics()  # an error now, and not after hours of training
             self._check_writable()
         else:
             self._remove_last_temporary()

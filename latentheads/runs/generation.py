@@ -18,7 +18,7 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.text import list_texts
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.ensemble import ensemble_search
-from latentheads.decoding.options import Decoding
+from latentheads.decoding.options import Decoding, DecodingKwargs
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import OnSkip, Result, decode_lines, map_batches, translate
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
@@ -345,6 +345,13 @@ class Sampling:
             )
 
 
+class TranslationKwargs(DecodingKwargs, total=False):
+    """How texts are translated: the options of decoding, the task and a seed."""
+
+    direction: str | None
+    seed: int
+
+
 class SamplingKwargs(TypedDict, total=False):
     """The options of :class:`Sampling`."""
 
@@ -354,6 +361,12 @@ class SamplingKwargs(TypedDict, total=False):
     context: int | None
     unknown: bool
     sample_heads: bool
+
+
+class GenerationKwargs(SamplingKwargs, total=False):
+    """How prompts are continued: the options of sampling and a seed."""
+
+    seed: int
 
 
 def encode_prompt(vocabulary: Vocabulary, prompt: str, is_running_text: bool) -> list[int]:

@@ -25,9 +25,11 @@ from latentheads.options import from_dict
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import (
+    GenerationKwargs,
     Sampling,
     SamplingKwargs,
     Texts,
+    TranslationKwargs,
     encode_sources,
     generate_texts,
     override_decoding,
@@ -40,18 +42,10 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel
 
 
-class TranslateKwargs(DecodingKwargs, total=False):
+class TranslationByRuns(TranslationKwargs, total=False):
     """The other arguments of :meth:`Run.translate`."""
 
-    direction: str | None
-    seed: int
     others: Sequence[Run]
-
-
-class GenerateKwargs(SamplingKwargs, total=False):
-    """The other arguments of :meth:`Run.generate`."""
-
-    seed: int
 
 
 @dataclass(eq=False, repr=False)
@@ -130,12 +124,12 @@ class Run(TrainedModel):
         sentences: str,
         *,
         num_return_sequences: None = None,
-        **options: Unpack[TranslateKwargs],
+        **options: Unpack[TranslationByRuns],
     ) -> str: ...
 
     @overload
     def translate(  # type: ignore[overload-overlap]
-        self, sentences: str, *, num_return_sequences: int, **options: Unpack[TranslateKwargs]
+        self, sentences: str, *, num_return_sequences: int, **options: Unpack[TranslationByRuns]
     ) -> list[str]: ...
 
     @overload
@@ -144,7 +138,7 @@ class Run(TrainedModel):
         sentences: Iterable[str],
         *,
         num_return_sequences: None = None,
-        **options: Unpack[TranslateKwargs],
+        **options: Unpack[TranslationByRuns],
     ) -> list[str]: ...
 
     @overload
@@ -153,7 +147,7 @@ class Run(TrainedModel):
         sentences: Iterable[str],
         *,
         num_return_sequences: int,
-        **options: Unpack[TranslateKwargs],
+        **options: Unpack[TranslationByRuns],
     ) -> list[list[str]]: ...
 
     def translate(
@@ -234,12 +228,12 @@ class Run(TrainedModel):
         prompts: str = "",
         *,
         num_return_sequences: None = None,
-        **options: Unpack[GenerateKwargs],
+        **options: Unpack[GenerationKwargs],
     ) -> str: ...
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, prompts: str = "", *, num_return_sequences: int, **options: Unpack[GenerateKwargs]
+        self, prompts: str = "", *, num_return_sequences: int, **options: Unpack[GenerationKwargs]
     ) -> list[str]: ...
 
     @overload
@@ -248,7 +242,7 @@ class Run(TrainedModel):
         prompts: Iterable[str],
         *,
         num_return_sequences: None = None,
-        **options: Unpack[GenerateKwargs],
+        **options: Unpack[GenerationKwargs],
     ) -> list[str]: ...
 
     @overload
@@ -257,7 +251,7 @@ class Run(TrainedModel):
         prompts: Iterable[str],
         *,
         num_return_sequences: int,
-        **options: Unpack[GenerateKwargs],
+        **options: Unpack[GenerationKwargs],
     ) -> list[list[str]]: ...
 
     def generate(

@@ -14,9 +14,11 @@ from latentheads.guides.tied import Tied
 from latentheads.model import Decoder
 from latentheads.options import from_dict
 from latentheads.runs.generation import (
+    GenerationKwargs,
     Sampling,
     SamplingKwargs,
     Texts,
+    TranslationKwargs,
     generate_texts,
     override_decoding,
     translate_texts,
@@ -24,19 +26,16 @@ from latentheads.runs.generation import (
 from latentheads.runs.trained_model import TrainedModel
 
 
-class TranslateKwargs(DecodingKwargs, total=False):
+class TranslationWithGuide(TranslationKwargs, total=False):
     """The other arguments of :func:`translate`."""
 
     guide: ModelGuide | None
-    direction: str | None
-    seed: int
 
 
-class GenerateKwargs(SamplingKwargs, total=False):
+class GenerationWithGuide(GenerationKwargs, total=False):
     """The other arguments of :func:`generate`."""
 
     guide: ModelGuide | None
-    seed: int
 
 
 @overload
@@ -46,7 +45,7 @@ def translate(  # type: ignore[overload-overlap]
     sentences: str,
     *,
     num_return_sequences: None = None,
-    **options: Unpack[TranslateKwargs],
+    **options: Unpack[TranslationWithGuide],
 ) -> str: ...
 
 
@@ -57,7 +56,7 @@ def translate(  # type: ignore[overload-overlap]
     sentences: str,
     *,
     num_return_sequences: int,
-    **options: Unpack[TranslateKwargs],
+    **options: Unpack[TranslationWithGuide],
 ) -> list[str]: ...
 
 
@@ -68,7 +67,7 @@ def translate(
     sentences: Iterable[str],
     *,
     num_return_sequences: None = None,
-    **options: Unpack[TranslateKwargs],
+    **options: Unpack[TranslationWithGuide],
 ) -> list[str]: ...
 
 
@@ -79,7 +78,7 @@ def translate(
     sentences: Iterable[str],
     *,
     num_return_sequences: int,
-    **options: Unpack[TranslateKwargs],
+    **options: Unpack[TranslationWithGuide],
 ) -> list[list[str]]: ...
 
 
@@ -138,7 +137,7 @@ def generate(  # type: ignore[overload-overlap]
     prompts: str = "",
     *,
     num_return_sequences: None = None,
-    **options: Unpack[GenerateKwargs],
+    **options: Unpack[GenerationWithGuide],
 ) -> str: ...
 
 
@@ -149,7 +148,7 @@ def generate(  # type: ignore[overload-overlap]
     prompts: str = "",
     *,
     num_return_sequences: int,
-    **options: Unpack[GenerateKwargs],
+    **options: Unpack[GenerationWithGuide],
 ) -> list[str]: ...
 
 
@@ -160,7 +159,7 @@ def generate(
     prompts: Iterable[str],
     *,
     num_return_sequences: None = None,
-    **options: Unpack[GenerateKwargs],
+    **options: Unpack[GenerationWithGuide],
 ) -> list[str]: ...
 
 
@@ -171,7 +170,7 @@ def generate(
     prompts: Iterable[str],
     *,
     num_return_sequences: int,
-    **options: Unpack[GenerateKwargs],
+    **options: Unpack[GenerationWithGuide],
 ) -> list[list[str]]: ...
 
 

@@ -2,8 +2,7 @@
 
 A notebook's line is one output that changes: it needs no widgets, and a notebook that is executed
 and kept has its last state alone. In a file or a pipe a line cannot be redrawn: there one is
-written after ten seconds, after thirty, after a minute, and then each minute. Other loops that
-take long have a bar, at a terminal alone.
+written after ten seconds, after thirty, after a minute, and then each minute.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
@@ -29,15 +28,6 @@ EVERY = 60.0
 """Seconds between two lines after these."""
 LIVE = 0.5
 """Seconds between two states of a notebook's line."""
-
-Item = TypeVar("Item")
-
-
-def show_progress(items: Iterable[Item], what: str, unit: str = "it") -> Iterable[Item]:
-    """The items; a terminal shows how many are done, if they take more than ten seconds."""
-    options = {"leave": False, "dynamic_ncols": True, "disable": None, "delay": FIRST[0]}
-    shown: Iterable[Item] = tqdm(items, what, unit=unit, **options)
-    return shown
 
 
 class ProgressDisplay:

@@ -43,7 +43,12 @@ from latentheads.options import (
     to_dict,
 )
 from latentheads.runs import run, texts
-from latentheads.runs.generation import Sampling, SamplingKwargs
+from latentheads.runs.generation import (
+    GenerationKwargs,
+    Sampling,
+    SamplingKwargs,
+    TranslationKwargs,
+)
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -505,11 +510,11 @@ def test_a_type_checker_knows_the_options_that_functions_take_by_name(
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        (texts.translate, texts.TranslateKwargs),
-        (texts.generate, texts.GenerateKwargs),
-        (Run.translate, run.TranslateKwargs),
-        (Run.generate, run.GenerateKwargs),
-        (transcription.transcribe, transcription.TranscribeKwargs),
+        (texts.translate, texts.TranslationWithGuide),
+        (texts.generate, texts.GenerationWithGuide),
+        (Run.translate, run.TranslationByRuns),
+        (Run.generate, GenerationKwargs),
+        (transcription.transcribe, TranslationKwargs),
     ],
 )
 def test_overloads_have_all_arguments_of_their_function(function: Any, arguments: type) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.checks import check_instance
+from latentheads.console import show_progress
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
@@ -21,7 +22,6 @@ from latentheads.contrib.hf.registry import owner_of
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
-from latentheads.training.progress import show_progress
 
 TOKENS = 4096
 """Tokens of a pass, by default."""

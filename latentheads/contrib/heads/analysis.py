@@ -11,10 +11,10 @@ import torch
 from annotated_types import Gt, Le
 from pydantic import NonNegativeFloat
 from torch import Tensor
-from tqdm import tqdm
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
+from latentheads.console import show_progress
 from latentheads.contrib.heads.alignments import LinkScore, score_alignments, score_best_attention
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.contrib.heads.head_report import HeadReport
@@ -164,8 +164,7 @@ class _HeadAnalysis:
         """The batches of a part, repeated for every sample, with a progress bar."""
         once = list(batches(self.part if part is None else part, PAIR_BATCH_TOKENS, shuffle=False))
         repeated = once * (max(1, self.options.num_samples) if repeats is None else repeats)
-        label = f"{self.name}, {stage}"
-        return tqdm(repeated, label, unit="batch", leave=False, dynamic_ncols=True, disable=None)
+        return show_progress(repeated, f"{self.name}, {stage}", "batch")
 
     def report(self) -> HeadReport:
         """Computes all measures."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from latentheads.checks import check_choice, check_least, check_not_empty, check_seed
+from latentheads.console import show_progress
 from latentheads.contrib.page.calibration import gather_calibration
 from latentheads.contrib.page.curves import gather_curves
 from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
@@ -35,7 +36,6 @@ from latentheads.inference.sentences import sentence_bounds
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, share_corpora
-from latentheads.training.progress import show_progress
 
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""

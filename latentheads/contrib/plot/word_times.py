@@ -126,9 +126,9 @@ def _draw_lags(
         )
     axis.axvline(0, color=GREY, linewidth=0.8)
     axis.set_yticks(rows, [label_head(*head.head) for head in heads], fontsize=7)
-    in_gold = {*map(tuple, marked)}  # a pair of a file is a list
+    gold_heads = {*map(tuple, marked)}  # a pair of a file is a list
     for tick, head in zip(axis.get_yticklabels(), heads, strict=True):
-        if head.head in in_gold:
+        if head.head in gold_heads:
             tick.set_color(GOLD)
             tick.set_fontweight("bold")
     axis.set_xlabel("lag of attention behind the start of the word, milliseconds")

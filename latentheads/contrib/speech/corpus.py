@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.console import show_progress
 from latentheads.contrib.speech.audio import AudioOptions, AudioReader, validate_header
 from latentheads.contrib.speech.features import FRAME_SECONDS
 from latentheads.contrib.speech.frames import pack_frames
@@ -28,7 +29,6 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
 from latentheads.packages import MissingPackageError
-from latentheads.training.progress import show_progress
 
 MIN_FRAMES = 5
 """Minimum number of frames of a training utterance: a window of the subsampler."""

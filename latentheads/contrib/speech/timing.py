@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 
 from latentheads.checks import check_choice, check_fraction, check_list, check_not_empty
+from latentheads.console import show_progress
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.head_exports import describe_unlikely
@@ -33,7 +34,6 @@ from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import WordTime, to_word_times
 from latentheads.errors import naming
 from latentheads.passes import evaluation_mode
-from latentheads.training.progress import show_progress
 
 LEARNED = 600 * 48
 """Seconds of sound to learn from, times heads: ten minutes of Whisper base, some 1.5 GB."""

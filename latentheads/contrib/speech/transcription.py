@@ -27,6 +27,7 @@ from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
     EncodedInputs,
+    TranslationKwargs,
     check_outputs_vary,
     override_decoding,
     sample_repeatedly,
@@ -161,20 +162,13 @@ def transcribe_files(
         return sample_repeatedly(generate, num_return_sequences)
 
 
-class TranscribeKwargs(DecodingKwargs, total=False):
-    """The other arguments of :func:`transcribe`."""
-
-    direction: str | None
-    seed: int
-
-
 @overload
 def transcribe(
     run: Run,
     files: Iterable[str | Path],
     *,
     num_return_sequences: None = None,
-    **options: Unpack[TranscribeKwargs],
+    **options: Unpack[TranslationKwargs],
 ) -> list[str]: ...
 
 
@@ -184,7 +178,7 @@ def transcribe(
     files: Iterable[str | Path],
     *,
     num_return_sequences: int,
-    **options: Unpack[TranscribeKwargs],
+    **options: Unpack[TranslationKwargs],
 ) -> list[list[str]]: ...
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from latentheads.training import progress
-from latentheads.training.progress import ProgressDisplay, show_progress
+from latentheads.training.progress import ProgressDisplay
+from tests.terminal import Terminal
 
 
 class Clock:
@@ -17,11 +17,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def lines_of(seconds: float, updates: int) -> list[str]:
@@ -111,15 +106,3 @@ def test_a_shell_that_is_no_notebook_has_lines(monkeypatch: pytest.MonkeyPatch) 
     shell = SimpleNamespace(config={})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     assert lines_of(1.0, 7) == ["step 7 of 7, 1 steps/s; bound -1.5"]
-
-
-def test_what_takes_long_shows_a_bar_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for file, seconds, is_shown in (
-        (Terminal(), 0.0, True),
-        (Terminal(), 60.0, False),
-        (io.StringIO(), 0.0, False),
-    ):
-        monkeypatch.setattr(sys, "stderr", file)
-        monkeypatch.setattr(progress, "FIRST", (seconds,))
-        assert list(show_progress([3, 4], "counting", "number")) == [3, 4]
-        assert ("counting" in file.getvalue()) == is_shown

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from latentheads.console import show_progress
 from latentheads.contrib.heads.boundaries.anchor import anchor_shift
 from latentheads.contrib.heads.boundaries.chain import BoundaryChain, monotone_chain
 from latentheads.contrib.heads.boundaries.dtw import dtw_starts
@@ -26,7 +27,6 @@ from latentheads.contrib.heads.boundaries.model import (
 from latentheads.contrib.heads.boundaries.profiles import make_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 from latentheads.options import Count, options_class
-from latentheads.training.progress import show_progress
 
 DURATION, PAUSE = 0.6, 0.25
 """Median duration of a word and of a pause, as shares of the positions of a word."""

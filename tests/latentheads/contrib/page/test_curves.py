@@ -27,7 +27,7 @@ def test_the_kl_of_a_chain_is_that_of_its_blocks() -> None:
     }
 
 
-def test_heads_expected_to_speak_are_a_mean_over_tasks() -> None:
+def test_heads_expected_to_be_active_are_a_mean_over_tasks() -> None:
     chances = {"encoder.0.self": [[0.5, 1.0], [0.0, 0.5]], "encoder.1.self": [[1.0, 1.0]]}
     assert gather_curves([record(1, selection=chances)])["active"] == {"encoder-self": [3.0]}
 
