@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
+from latentheads.console import show_progress
 from latentheads.experiments.cli.comparison import (
     ComparisonOptions,
     Plan,
@@ -64,7 +65,8 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     import pandas as pd  # slow to import
 
     rows = []
-    for seed, seed_runs in runs.groupby("seed", sort=False):
+    by_seed = runs.groupby("seed", sort=False)
+    for seed, seed_runs in show_progress(by_seed, "comparing translations", "seed"):
         labels = list(seed_runs.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
         of_first = [system for system in systems if system.references == systems[0].references]

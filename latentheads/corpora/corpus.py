@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from latentheads.checks import check_instance, check_least
-from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.cleaning import TOKEN_CHARACTERS, Cleaning
 from latentheads.corpora.length_limits import LineLocator, Side, drop_long_lines
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.parallel import PairOptions, SentencePairs, encode_pairs, iterate_pairs
@@ -118,7 +118,7 @@ class Corpus:
         check_least(sizes, vocab_size=1, max_line=0, max_length=0)
         given = {"train": train, "valid": valid, "test": test}
         texts = [[*iterate_pairs(part, pairs)] for part, pairs in given.items()]
-        cleaning = Cleaning(max_length, max_ratio)
+        cleaning = Cleaning(max_length, max_ratio, TOKEN_CHARACTERS * max_line)
         options = PairOptions(vocab_size, joint, lowercase, tokenised, cleaning)
         corpus = Corpus(name, *encode_pairs(name, texts[0], texts[1], texts[2], options, log))
 

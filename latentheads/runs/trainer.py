@@ -196,7 +196,8 @@ class Trainer:
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
         with in_group("data"):
-            log = partial(print_message, file=sys.stdout) if is_first_process() else None
+            is_printed = is_first_process() and not quiet
+            log = partial(print_message, file=sys.stdout) if is_printed else None
             corpus = corpus or settings.data.load(log)
         with fixed_noise(settings.seed, select_device(device)):
             model = make_model(settings, corpus.target, corpus.source)

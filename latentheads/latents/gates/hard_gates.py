@@ -132,7 +132,7 @@ class GateController(Callback):
         quiet: Do not warn at the end of training if another number of gates is open.
 
     Raises:
-        ValueError: ``gate_heads`` is negative, or not less than the number of gates.
+        ValueError: ``gate_heads`` is below 1, or not less than the number of gates.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class GateController(Callback):
         self.l0_penalty: L0Penalty = model.selector.l0_penalty
         self.families = list(guide.find_posteriors(SelectionFamily).values())
         self.gated = sum(family.logits.numel() for family in self.families)
-        check_within("gate_heads", gate_heads, 0, self.gated - 1)
+        check_within("gate_heads", gate_heads, 1, self.gated - 1)
         self.gate_heads, self.steps = gate_heads, steps
         self.gate_rate, self.tokens, self.quiet = gate_rate, tokens, quiet
 

@@ -121,6 +121,10 @@ def test_a_corpus_of_ones_own_pairs(make: Callable[[Any], Any]) -> None:
     apart = Corpus.from_pairs(TRAIN, VALID, TEST, vocab_size=300, joint=False, name="animals")
     assert apart.source is not apart.target
     assert apart.name == "animals"
+    lines: list[str] = []
+    long = ("the house", "x" * 33 * 700)  # subwords would be learned from the whole of the word
+    Corpus.from_pairs([*TRAIN, long], VALID, TEST, vocab_size=300, max_line=700, log=lines.append)
+    assert "1 too long" in lines[0]
 
 
 @pytest.mark.parametrize(

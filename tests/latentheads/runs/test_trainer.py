@@ -320,16 +320,21 @@ def test_the_first_process_alone_has_the_results_of_a_finished_run(
     assert trainer(corpus, finished).fit() is None
 
 
-@pytest.mark.parametrize(("rank", "number"), [(0, 1), (1, 0)])
-def test_the_first_process_alone_says_what_was_left_out(
-    rank: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize(("rank", "quiet", "number"), [(0, False, 1), (0, True, 0), (1, False, 0)])
+def test_the_first_process_alone_says_what_was_left_out_unless_it_is_quiet(
+    rank: int,
+    quiet: bool,
+    number: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
     for part in ("train", "valid", "test"):
         for side in ("en", "de"):
             (tmp_path / f"{part}.{side}").write_text("a b\n\n" if part == "train" else "a\n")
     monkeypatch.setenv("RANK", str(rank))
     data = {"class": "pairs", "folder": str(tmp_path), "source": "en", "target": "de"}
-    lh.Trainer.of(Settings.from_options({"data": data}), out=tmp_path / "run")
+    lh.Trainer.of(Settings.from_options({"data": data}), out=tmp_path / "run", quiet=quiet)
     assert capsys.readouterr().out.count("1 of 2 training pairs kept") == number
 
 

@@ -50,8 +50,12 @@ function scaleOf(lines, { decades, zero, negated }) {
 }
 
 function drawLine(line, x, { y, shows }, sign) {
+  const at = (left, value) => `${left.toFixed(1)} ${y(value).toFixed(1)}`;
+  const path = line.values.map((value, index) => {
+    if (!shows(value)) return ""; // a gap: what is not known is not drawn as if it lay between
+    return `${index && shows(line.values[index - 1]) ? "L" : "M"}${at(x(line.steps[index]), value)}`;
+  });
   const points = line.values.map((value, index) => [x(line.steps[index]), value]).filter(([, value]) => shows(value));
-  const path = points.map(([left, value], index) => `${index ? "L" : "M"}${left.toFixed(1)} ${y(value).toFixed(1)}`);
   const width = line.thin ? 1.2 : 2.2;
   const curve = make("path", {
     d: path.join(""),

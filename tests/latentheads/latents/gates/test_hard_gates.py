@@ -249,10 +249,11 @@ def test_gates_that_cannot_be_are_refused(options: dict[str, float], message: st
         Gating(3, **options)
 
 
-def test_a_target_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize("number", [0, 18])
+def test_a_target_that_is_none_is_refused(number: int) -> None:
     model = gated()
-    with pytest.raises(ValueError, match=r"^gate_heads must lie in 0 \.\.\. 17, got 18"):
-        GateController(model, FORMS["tied"](model), 18, 10, 0.1, 10)
+    with pytest.raises(ValueError, match=rf"^gate_heads must lie in 1 \.\.\. 17, got {number}"):
+        GateController(model, FORMS["tied"](model), number, 10, 0.1, 10)
 
 
 @pytest.mark.parametrize(("wanted", "noted"), [(2, True), (4, False)])

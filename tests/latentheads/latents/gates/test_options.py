@@ -200,7 +200,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     [
         ("--latents=gates --gates.blocks=encoder", "attention type must be one of encoder-self, "),
         ("--latents=gates --loss.kl=sampled", "closed form of a KL: use "),
-        ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
+        ("--latents=gates --gates.heads=6", "gates.heads must lie in 1 ... 5, got 6"),
         ("--latents=gates --gates.rate=1", "did you mean --gates.heads.rate?"),
         ("--latents=gates --gates.heads.rate=1", "--gates.heads.number is missing"),
         ("--start={runs}/plain --network.width=16", "network.width 8 there, 16 here"),
