@@ -5,7 +5,11 @@ const KINDS = { bound: ["bound", "bound"], term: ["bound", "term"], exact: ["exa
 const UNIT_KINDS = { share: ["none", "share"] };
 const kindOf = (name) => UNIT_KINDS[DATA.scores[name].unit] ?? KINDS[DATA.scores[name].kind];
 const labelOf = (name) => make("span", { class: `word ${kindOf(name)[0]}` }, kindOf(name)[1]);
-const headingOf = (name) => [DATA.scores[name].title.replace("_{k}", ""), make("br"), labelOf(name)];
+const headingOf = (name) => [
+  DATA.scores[name].title.replace("_{k}", "").replace("log p", "log\u00a0p"),
+  make("br"),
+  labelOf(name),
+];
 
 // What says nothing beside the exact value: the plug-in network is then that distribution.
 function figureOf(figures, name) {
@@ -37,7 +41,9 @@ function drawBounds(run, box) {
       coverageOf(reports[index], name),
     ]);
     const notes = [other.recipe, other.finished ? other.other : "not finished"].filter(isKnown);
-    return [[open, ...notes.map((words) => make("div", { class: "soft" }, words))], ...figures];
+    // a recipe breaks behind its +, not within a word
+    const parts = (words) => words.split(/(?<=\+)/).flatMap((part, index) => (index ? [make("wbr", {}), part] : [part]));
+    return [[open, ...notes.map((words) => make("div", { class: "soft" }, parts(words)))], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, DATA.scores[name].title), `: ${DATA.scores[name].meaning}`));
   const warning = warnTexts();
