@@ -11,12 +11,13 @@ cache: speaks captions of Multi30k in the voices of espeak-ng, joins digits of t
 Dataset, and keeps the cross-attention of all utterances. sentences, digits: share of word starts
 (and ends) near the truth, coverage of intervals, by number of labelled utterances. heads: each head
 from five labelled sentences, how often intervals of its information hold that on fresh ones, and
-how many sentences, right and wrong ones, do not fit their words. stability: how much sets of heads
-agree between resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and
-heads that learn from its times. recordings: how often heads agree with it in natural speech, the
-WAV files of a folder. long: sentences joined to recordings of some minutes, which are cut at their
-pauses. No other part needs more than the cache. What is chosen was chosen on the sets dev, dev10
-and digits-pool.
+how many sentences, right and wrong ones, do not fit their words. lists: what other programs make of
+lists of heads that are learned without labels. stability: how much sets of heads agree between
+resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and heads that
+learn from its times. recordings: how often heads agree with it in natural speech, the WAV files of
+a folder. long: sentences joined to recordings of some minutes, which are cut at their pauses. No
+other part needs more than the cache. What is chosen was chosen on the sets dev, dev10 and
+digits-pool.
 
 Whisper base (prepare.py whisper-base) is given --language en. With --speech cs, de or fr captions
 of that language are spoken, and sentences alone can be measured; with --pool heads learn from the
@@ -58,6 +59,7 @@ from latentheads.experiments.studies.word_times.measures import (
     fit_heads,
     head_errors,
     measure_heads,
+    measure_lists,
     measure_rivals,
     only_listed,
 )
@@ -100,7 +102,8 @@ def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("bench_word_times.py", __doc__, GROUPS, "[options] PART")
     parser.add_argument(
-        "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings", "long")
+        "part",
+        choices=("cache", *TESTS, "heads", "lists", "stability", "forced", "recordings", "long"),
     )
     parser.add_argument("--network", type=Path, help="folder of Whisper")
     parser.add_argument("--language", help="what a network of many languages takes speech to be")
@@ -246,6 +249,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 name: measure_long(recorder, [u for u in spoken if u.name.startswith(f"{name}/")])
                 for name in LONG
             }
+        elif options.part == "lists":
+            result = {}
+            for part, pool in POOLS.items():
+                kinds = 1 if part == "sentences" else 2
+                heads = _fit(sets[pool], 0, 0, FitOptions(kinds=kinds))
+                result |= {name: measure_lists(heads, sets[name]) for name in TESTS[part]}
         elif options.part == "stability":
             result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
+from latentheads.contrib.heads.head_exports import LIKELY
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
+from latentheads.experiments.studies.word_times.rivals import RIVALS, Rival, warped_times
 from latentheads.metrics.resampling import Resamples, resample_counts
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
@@ -163,15 +164,49 @@ def measure_rivals(
     """The errors of dynamic time warping, as it is and without the bias that it has on a pool."""
     results = {}
     for name, rival in RIVALS.items():
-        errors, biases = ({kind: Errors() for kind in KINDS[:kinds]} for _ in range(2))
-        for target, part in ((errors, utterances), (biases, pool)):
-            for utterance in part:
-                times = warped_times(utterance, rival)
-                for index, kind in enumerate(KINDS[:kinds]):
-                    target[kind].add(utterance.boundaries(index), times[index])
+        errors, biases = (_warped_errors(part, rival, kinds) for part in (utterances, pool))
         results[name] = _summaries(errors)
         freed = {kind: e.without_bias(biases[kind].bias) for kind, e in errors.items()}
         results[f"{name}, bias removed"] = _summaries(freed)
+    return results
+
+
+def _warped_errors(
+    utterances: Sequence[CachedUtterance], rival: Rival, kinds: int
+) -> dict[str, Errors]:
+    """The errors of dynamic time warping, by kind of boundary."""
+    errors = {kind: Errors() for kind in KINDS[:kinds]}
+    for utterance in utterances:
+        times = warped_times(utterance, rival)
+        for index, kind in enumerate(errors):
+            errors[kind].add(utterance.boundaries(index), times[index])
+    return errors
+
+
+def measure_lists(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:
+    """The errors of dynamic time warping by lists of heads, and less those by OpenAI's list."""
+    likely = [head for head, probability in heads.probabilities.items() if probability > LIKELY]
+    lists = {
+        "openai": utterances[0].listed,
+        "likely": likely,
+        "chosen": heads.chosen,
+        "sufficient": heads.sufficient(),
+    }
+    results: dict[str, Any] = {}
+    for program in ("openai", "transformers"):
+        errors = {}
+        for name, listed in lists.items():
+            relisted = [replace(utterance, listed=listed) for utterance in utterances]
+            kinds = _warped_errors(relisted, RIVALS[program], heads.model.chain.kinds)
+            errors[name] = join([*kinds.values()])
+        results[program] = {
+            name: {
+                **error.summary(),
+                "heads": len(lists[name]),
+                "less_openai": differences(error, errors["openai"]),
+            }
+            for name, error in errors.items()
+        }
     return results
 
 

@@ -56,7 +56,10 @@ def transformers_starts(utterance: CachedUtterance) -> Starts:
     return warp(-average_heads(rows).double().numpy())
 
 
-RIVALS: dict[str, Callable[[CachedUtterance], Starts]] = {
+Rival = Callable[[CachedUtterance], Starts]
+"""Returns the positions at which rows start."""
+
+RIVALS: dict[str, Rival] = {
     "openai": openai_starts,
     "transformers": transformers_starts,
     "upper": partial(openai_starts, choice=all_heads),
@@ -65,9 +68,7 @@ RIVALS: dict[str, Callable[[CachedUtterance], Starts]] = {
 """How rows are warped, and of which heads."""
 
 
-def warped_times(
-    utterance: CachedUtterance, rival: Callable[[CachedUtterance], Starts]
-) -> tuple[list[float], list[float]]:
+def warped_times(utterance: CachedUtterance, rival: Rival) -> tuple[list[float], list[float]]:
     """Seconds at which words start and end: a word ends where the next one starts.
 
     Args:
