@@ -255,7 +255,7 @@ pd.DataFrame(rows).T.round(1)
 # `heads.sufficient()` has the best heads, as few as locate words nearly as well as all that
 # were chosen. `transformers` and CTranslate2 take a list of layers and heads; whisper.cpp, OpenAI's
 # code and NoLanguageLeftWaiting have formats of their own (`docs/alignment-heads.md`). These
-# programs average heads, so they do not use the lags.
+# programs average heads, so they do not use the lags: measure a list there before you use it.
 
 # %%
 print("chosen:    ", heads.chosen)

@@ -325,13 +325,43 @@ def long_lines() -> list[str]:
             cells = [title, sounds, f"{row['boundaries']}", f"{share} [{low}, {high}]"]
             cells += [f"{row['within']['200 ms'][0]}", f"{row['coverage_of_90'][0]}"]
             if "less_alone" in row:
-                less, *ends = row["less_alone"]["50 ms"]
-                difference = f"{less} [{ends[0]}, {ends[1]}]".replace("-", "\N{MINUS SIGN}")
-                cells.append(difference + " n.s." * (ends[0] <= 0 <= ends[1]))
+                cells.append(_difference(row["less_alone"]["50 ms"]))
             else:
                 cells.append("")
             lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+LIST_SETS = {"test": "clean", "other": "other voices", "digits-test": "digits"}
+LISTS = {
+    "openai": "OpenAI's",
+    "likely": "P above .5",
+    "chosen": "`chosen`",
+    "sufficient": "`sufficient()`",
+}
+PROGRAMS = {"openai": "OpenAI's code", "transformers": "`transformers`"}
+
+
+def list_lines() -> list[str]:
+    """A line for each list of heads that a program averages and warps."""
+    lines = []
+    for part, title in LIST_SETS.items():
+        for program, of in PROGRAMS.items():
+            for name, listed in LISTS.items():
+                row = read("lists")[part][program][name]
+                cells = [title, of, listed, f"{row['heads']}", _cells(row).removesuffix(" | ")]
+                cells += [
+                    "" if name == "openai" else _difference(row["less_openai"][limit])
+                    for limit in ("50 ms", "200 ms")
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _difference(values: Sequence[float]) -> str:
+    middle, low, high = values
+    text = f"{middle} [{low}, {high}]".replace("-", "\N{MINUS SIGN}")
+    return text + " n.s." * (low <= 0 <= high)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
@@ -346,6 +376,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "heads of base": lambda: head_lines("base-en-heads", BASE_LISTED),
     "natural speech": recording_lines,
     "long sounds": long_lines,
+    "lists": list_lines,
     "a forced aligner": aligner_lines,
     "heads and a forced aligner": taught_lines,
     "heads and a forced aligner, in short": forced_lines,
@@ -410,6 +441,18 @@ def test_the_page_has_the_coverage_and_the_misfits_of_the_results() -> None:
     wrong, fitting, half = counts
     assert f"came for {wrong} sentences with" in page
     assert f"for {fitting} right ones, but for only {half} whose" in page
+
+
+def test_the_page_says_what_other_programs_make_of_lists() -> None:
+    page = " ".join(PAGES[0].read_text("utf-8").split())
+    clean, digits = (read("lists")[part]["openai"] for part in ("test", "digits-test"))
+    shares = [clean[name]["within"]["50 ms"] for name in ("likely", "chosen", "openai")]
+    likely, chosen, openai = (f"{share} % [{low}, {high}]" for share, low, high in shares)
+    assert f"OpenAI's code has {likely} of word starts" in page
+    assert f"{chosen} by `heads.chosen` and {openai} by OpenAI's list" in page
+    shares = [digits[name]["within"]["50 ms"] for name in ("openai", "likely", "chosen")]
+    openai, likely, chosen = (f"{share} % [{low}, {high}]" for share, low, high in shares)
+    assert f"{openai} of boundaries by OpenAI's list, {likely} and {chosen} by the others" in page
 
 
 def _share(row: dict[str, Any]) -> str:

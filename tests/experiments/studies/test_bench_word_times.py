@@ -87,7 +87,7 @@ def test_lists_of_heads_are_warped_as_other_programs_do() -> None:
             assert rows[name]["within"]["20 ms"][0] == 100
         wrong = rows["chosen"]
         assert wrong["within"]["20 ms"][0] == 50
-        assert wrong["less_openai"]["20 ms"] [0] == -50.0
+        assert wrong["less_openai"]["20 ms"][0] == -50.0
 
 
 def test_times_are_those_of_all_tokens_within_the_sound() -> None:
@@ -150,7 +150,7 @@ def test_the_average_of_listed_heads_is_one_head() -> None:
 
 def test_errors_less_those_of_others_are_paired() -> None:
     half, whole = (Errors([np.array([0.0, error])] * 3) for error in (0.3, 0.0))
-    assert differences(half, whole)["50 ms"] [0] == -50.0
+    assert differences(half, whole)["50 ms"][0] == -50.0
 
 
 @pytest.mark.parametrize("part", ["cache", "long"])
