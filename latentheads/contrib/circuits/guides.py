@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.nn import functional as F
 
-from latentheads.checks import check_as_many, check_choice, check_least
+from latentheads.checks import check_as_many, check_choice, check_instance, check_least
 from latentheads.contrib.circuits.samplers import Density
 from latentheads.latents.bernoulli_heads.prior import dependence_mask
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
@@ -151,6 +151,7 @@ def exact_bound(guide: CircuitGuide, log_density: Float[Tensor, " subset"]) -> E
         guide: The guide.
         log_density: The log-density of all subsets, as :func:`.all_subsets` orders them.
     """
+    check_instance("log_density", log_density, Tensor, "of all subsets: posterior.log_density")
     log_q = _log_q(guide, log_density)
     q, log_posterior = log_q.exp(), log_density.log_softmax(-1)
     return ExactBound(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyro
 import pytest
 import torch
@@ -61,6 +63,9 @@ def test_a_bound_needs_the_log_density_of_every_subset() -> None:
             ValueError, match=r"^log_density must be as many as subsets, 32, got 1$"
         ):
             bound(guide, short)
+    density: Any = torch.sum  # a function, as fit_guide takes it
+    with pytest.raises(ValueError, match=r"^log_density must be of all subsets: posterior\.log_"):
+        exact_bound(guide, density)
 
 
 @every_structure
