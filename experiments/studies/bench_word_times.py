@@ -58,6 +58,7 @@ from latentheads.experiments.studies.word_times.measures import (
     average_listed,
     fit_heads,
     head_errors,
+    list_for_dtw,
     measure_heads,
     measure_lists,
     measure_rivals,
@@ -254,7 +255,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for part, pool in POOLS.items():
                 kinds = 1 if part == "sentences" else 2
                 heads = _fit(sets[pool], 0, 0, FitOptions(kinds=kinds))
-                result |= {name: measure_lists(heads, sets[name]) for name in TESTS[part]}
+                warped = list_for_dtw(heads, sets[pool])
+                result |= {name: measure_lists(heads, warped, sets[name]) for name in TESTS[part]}
         elif options.part == "stability":
             result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]

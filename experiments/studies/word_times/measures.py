@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
+from latentheads.contrib.heads.dtw_heads import WarpedExample, choose_for_dtw
 from latentheads.contrib.heads.head_exports import LIKELY
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.rivals import RIVALS, Rival, warped_times
 from latentheads.metrics.resampling import Resamples, resample_counts
@@ -183,20 +185,42 @@ def _warped_errors(
     return errors
 
 
-def measure_lists(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:
-    """The errors of dynamic time warping by lists of heads, and less those by OpenAI's list."""
+def list_for_dtw(heads: AlignmentHeads, pool: Sequence[CachedUtterance]) -> list[Head]:
+    """The list for programs that warp time, chosen on a pool without its labels."""
+    examples = [
+        WarpedExample.of(
+            utterance.weights[..., : utterance.whole_positions],
+            utterance.spans,
+            heads.times(utterance.attention(False), bounded=False)["starts"].median / WHISPER_STEP,
+        )
+        for utterance in pool
+    ]
+    return choose_for_dtw(heads.heads, examples)
+
+
+def measure_lists(
+    heads: AlignmentHeads, warped: Sequence[Head], utterances: Sequence[CachedUtterance]
+) -> dict[str, Any]:
+    """The errors of dynamic time warping by lists of heads, and less those by OpenAI's list.
+
+    Args:
+        heads: Heads that were learned without labels.
+        warped: The list for programs that warp time, of :func:`list_for_dtw`.
+        utterances: On which the lists are tested.
+    """
     likely = [head for head, probability in heads.probabilities.items() if probability > LIKELY]
     lists = {
         "openai": utterances[0].listed,
         "likely": likely,
         "chosen": heads.chosen,
         "sufficient": heads.sufficient(),
+        "dtw": warped,
     }
     results: dict[str, Any] = {}
     for program in ("openai", "transformers"):
         errors = {}
         for name, listed in lists.items():
-            relisted = [replace(utterance, listed=listed) for utterance in utterances]
+            relisted = [replace(utterance, listed=[*listed]) for utterance in utterances]
             kinds = _warped_errors(relisted, RIVALS[program], heads.model.chain.kinds)
             errors[name] = join([*kinds.values()])
         results[program] = {

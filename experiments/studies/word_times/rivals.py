@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.contrib.heads.boundaries.dtw import average_heads, dtw_starts, warp
+from latentheads.contrib.heads.boundaries.dtw import dtw_starts, smooth_heads, warp_average
 from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 
@@ -53,7 +53,7 @@ def transformers_starts(utterance: CachedUtterance) -> Starts:
     tokenizer has for the token before.
     """
     rows = _tokens(utterance)[openai_heads(utterance), _warped(utterance)]
-    return warp(-average_heads(rows).double().numpy())
+    return warp_average(smooth_heads(rows))
 
 
 Rival = Callable[[CachedUtterance], Starts]

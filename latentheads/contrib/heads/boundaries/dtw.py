@@ -31,18 +31,29 @@ def dtw_starts(
         weights: Attention of the heads that are averaged; a row is a token, or a word.
         rows: The rows that are warped.
     """
-    inside = F.normalize(weights.float(), p=1, dim=-1)
-    return warp(-average_heads(inside)[rows].double().numpy())
+    return warp_average(smooth_heads(normalise(weights))[:, rows])
 
 
-def average_heads(
+def normalise(
+    weights: Float[Tensor, "*head row position"],
+) -> Float[Tensor, "*head row position"]:
+    """Attention within the positions that are given: rows are divided by their sum."""
+    return F.normalize(weights.float(), p=1, dim=-1)
+
+
+def smooth_heads(
     weights: Float[Tensor, "head row position"],
-) -> Float[Tensor, "row position"]:
-    """The mean of heads that are standardised over rows, and smoothed over positions."""
+) -> Float[Tensor, "head row position"]:
+    """Heads that are standardised over rows, and smoothed over positions."""
     deviation, mean = torch.std_mean(weights, -2, keepdim=True, unbiased=False)
     # a position with one weight in all rows, as 0 in half precision, has no information on them
     standard = torch.where(deviation > 0, (weights - mean) / deviation, 0.0)
-    return median_filter(standard, MEDIAN_WIDTH).mean(0)
+    return median_filter(standard, MEDIAN_WIDTH)
+
+
+def warp_average(smooth: Float[Tensor, "head row position"]) -> Float[np.ndarray, " row"]:
+    """The first position of each row on the path through the mean of :func:`smooth_heads`."""
+    return warp(-smooth.mean(0).double().numpy())
 
 
 def median_filter(
