@@ -45,7 +45,11 @@ import torch
 import transformers
 
 import latentheads as lh
-from latentheads.contrib.heads import record_word_attention, to_generation_config
+from latentheads.contrib.heads import (
+    heads_for_dtw,
+    record_word_attention,
+    to_generation_config,
+)
 from latentheads.contrib.heads.boundaries.dtw import dtw_starts
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, record_cross_attention
 from latentheads.contrib.speech.forced import make_forced_example
@@ -223,23 +227,28 @@ for name, own in learned.items():
     rows[name]["covered"] = 100 * np.mean((low <= true)[has_truth] & (true <= high)[has_truth])
     rows[name]["width, ms"] = 1000 * np.mean(high - low)
 order = own.heads
-chosen = [order.index(head) for head in published or order]
 
 
-def warp(samples: np.ndarray, words: list[str]) -> np.ndarray:
+def warp(samples: np.ndarray, words: list[str], listed: list[tuple[int, int]]) -> np.ndarray:
     """The starts of words by the averaged heads, as OpenAI's ``find_alignment`` has them."""
     example = make_forced_example(processor, samples, words)
     tokens = [*example.tokens, example.tokens[-1]]  # the last token is no input otherwise
     whole = len(samples) // 320  # positions that the sound fills
     weights = record_cross_attention(network, replace(example, tokens=tokens, length=whole))
     first = example.words[0][0]
+    chosen = [order.index(head) for head in listed]
     starts = dtw_starts(weights[chosen], slice(first - 1, -1))
     return WHISPER_STEP * starts[[word - first for word, _ in example.words]]
 
 
-warped = np.concatenate([warp(samples, words) for samples, words, _ in test])
-error = np.abs(warped - true)[has_truth]
-rows["warping"] = {f"{ms} ms": 100 * np.mean(error <= ms / 1000) for ms in (20, 50, 100, 200)}
+def warped_shares(listed: list[tuple[int, int]]) -> dict[str, float]:
+    """The per cent of starts that are near the truth, by a list of heads."""
+    warped = np.concatenate([warp(samples, words, listed) for samples, words, _ in test])
+    error = np.abs(warped - true)[has_truth]
+    return {f"{ms} ms": 100 * np.mean(error <= ms / 1000) for ms in (20, 50, 100, 200)}
+
+
+rows["warping"] = warped_shares(published or order)
 print(f"{has_truth.sum()} starts are known")
 pd.DataFrame(rows).T.round(1)
 
@@ -252,16 +261,18 @@ pd.DataFrame(rows).T.round(1)
 #
 # ## A list for other programs
 #
-# `heads.sufficient()` has the best heads, as few as locate words nearly as well as all that
-# were chosen. `transformers` and CTranslate2 take a list of layers and heads; whisper.cpp, OpenAI's
-# code and NoLanguageLeftWaiting have formats of their own (`docs/alignment-heads.md`). These
-# programs average heads, so they do not use the lags: measure a list there before you use it.
+# `transformers`, CTranslate2 (faster-whisper), whisper.cpp and OpenAI's code take a list of heads,
+# average them and warp time. They do not use the lags, so the heads above are not the best for
+# them. `heads_for_dtw` chooses a list by the times that it gives there, without a label: they are
+# to be near those of the learned heads. Here OpenAI's list and this one are warped as in OpenAI's
+# code.
 
 # %%
-print("chosen:    ", heads.chosen)
-print("sufficient:", heads.sufficient())
-network.generation_config.alignment_heads = to_generation_config(heads.sufficient())
-network.generation_config.alignment_heads
+listed = heads_for_dtw(learned["no label"], network, unlabelled[: 1 if SMOKE else None])
+network.generation_config.alignment_heads = to_generation_config(listed)
+print("of heads_for_dtw:", listed)
+lists = {"OpenAI's list": published or order, "of heads_for_dtw": listed}
+pd.DataFrame({name: warped_shares(own) for name, own in lists.items()}).T.round(1)
 
 # %% [markdown]
 # ## Limits

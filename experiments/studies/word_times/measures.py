@@ -191,7 +191,8 @@ def list_for_dtw(heads: AlignmentHeads, pool: Sequence[CachedUtterance]) -> list
         WarpedExample.of(
             utterance.weights[..., : utterance.whole_positions],
             utterance.spans,
-            heads.times(utterance.attention(False), bounded=False)["starts"].median / WHISPER_STEP,
+            heads.times(utterance.attention(False), bounded=False),
+            WHISPER_STEP,
         )
         for utterance in pool
     ]

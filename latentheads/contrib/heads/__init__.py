@@ -22,6 +22,7 @@ from latentheads.contrib.heads.boundaries.pyro_model import attention_model
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence, divergence
+from latentheads.contrib.heads.dtw_heads import heads_for_dtw
 from latentheads.contrib.heads.head_exports import (
     to_generation_config,
     to_nllw,
@@ -125,6 +126,7 @@ __all__ = [
     "head_confidence",
     "head_cosine",
     "head_entropy",
+    "heads_for_dtw",
     "intervene",
     "label_head",
     "learn_noise",

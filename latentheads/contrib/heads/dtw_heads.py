@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from latentheads.checks import check_least, check_not_empty
 from latentheads.console import show_progress
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.boundaries.dtw import normalise, smooth_heads, warp_average
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
@@ -38,37 +39,41 @@ class WarpedExample:
 
     Attributes:
         smooth: Heads that are standardised and smoothed, at the rows that are warped.
-        rows: The row of each word.
-        starts: The position at which each word starts.
+        rows: The row that begins at each boundary: a word ends where the next one starts.
+        positions: The position of each boundary.
     """
 
     smooth: Float[Tensor, "head row position"]
-    rows: Int[np.ndarray, " word"]
-    starts: Float[np.ndarray, " word"]
+    rows: Int[np.ndarray, " boundary"]
+    positions: Float[np.ndarray, " boundary"]
 
     @classmethod
     def of(
         cls,
         weights: Float[Tensor, "head token position"],
         words: Sequence[tuple[int, int]],
-        starts: Float[Tensor, " word"],
+        times: Mapping[str, BoundaryTimes],
+        step: float,
     ) -> WarpedExample:
         """What is warped of attention.
 
         Args:
             weights: Attention of the queries at all tokens, the end token too.
             words: The tokens of each word.
-            starts: The position at which each word starts.
+            times: When words start, and end if ends were learned.
+            step: Seconds of a position.
         """
         first = words[0][0]
         # rows that predict a token of the text, or its end
         smooth = smooth_heads(normalise(weights))[:, first - 1 : -1]
-        return cls(smooth, np.array([word - first for word, _ in words]), starts.numpy())
+        tokens = np.array(words)[:, : len(times)].T.flatten()
+        medians = np.concatenate([of_kind.median for of_kind in times.values()])
+        return cls(smooth, tokens - first, medians / step)
 
-    def errors(self, heads: Sequence[int]) -> Float[np.ndarray, " word"]:
-        """How far the starts by the mean of some heads are from those that are wanted."""
+    def errors(self, heads: Sequence[int]) -> Float[np.ndarray, " boundary"]:
+        """How far boundaries by the mean of some heads are from those that are wanted."""
         warped = warp_average(self.smooth[[*heads]])[self.rows]
-        return np.minimum(np.abs(warped - self.starts), LIMIT)
+        return np.minimum(np.abs(warped - self.positions), LIMIT)
 
 
 def heads_for_dtw(
@@ -81,8 +86,9 @@ def heads_for_dtw(
 
     Such programs do not know the lags of heads, so the most informative heads are not the best for
     them. This list is chosen so that dynamic time warping of the mean of its heads, as OpenAI's
-    code has it, gives starts that are near those of :meth:`AlignmentHeads.times`. No label is used.
-    The head that lowers the mean error most is added, until none does.
+    code has it, gives starts, and ends if they were learned, that are near those of
+    :meth:`AlignmentHeads.times`. No label is used. The head that lowers the mean error most is
+    added, until none does.
 
     Args:
         heads: What :func:`latentheads.alignment_heads` has learned.
@@ -108,8 +114,8 @@ def heads_for_dtw(
         whole = replace(example, tokens=[*example.tokens, example.tokens[-1]])
         weights = record_cross_attention(network, whole)
         attention = to_word_attention(weights[:, :-1], replace(example, step=heads.step))
-        times = heads.times(attention, bounded=False)["starts"].median
-        warped.append(WarpedExample.of(weights, example.words, times / heads.step))
+        times = heads.times(attention, bounded=False)
+        warped.append(WarpedExample.of(weights, example.words, times, heads.step))
     return choose_for_dtw(heads.heads, warped, most)
 
 

@@ -20,6 +20,7 @@ from latentheads.experiments.studies.word_times.measures import (
     Errors,
     average_listed,
     differences,
+    list_for_dtw,
     measure_lists,
     measure_rivals,
     only_listed,
@@ -73,17 +74,22 @@ def test_rivals_warp_the_rows_that_predict_words() -> None:
 
 
 def test_lists_of_heads_are_warped_as_other_programs_do() -> None:
+    times = {"starts": SimpleNamespace(median=torch.tensor([0.0, 0.2, 0.4]))}
     heads: Any = SimpleNamespace(
+        heads=HEADS,
+        times=lambda *_, **__: times,
         probabilities={(2, 1): 1.0, (2, 2): 0.5},
         chosen=[(0, 3)],
         sufficient=lambda: [(2, 1)],
         model=SimpleNamespace(chain=SimpleNamespace(kinds=1)),
     )
     utterance = _planted()
-    utterance.weights[3] = utterance.weights[0].roll(10, -1)  # head (0, 3) is a word behind
-    for rows in measure_lists(heads, [utterance]).values():
-        assert [row["heads"] for row in rows.values()] == [8, 1, 1, 1]
-        for name in ("openai", "likely", "sufficient"):
+    utterance.weights[:4] = utterance.weights[0].roll(10, -1)  # heads that are a word behind
+    warped = list_for_dtw(heads, [utterance])
+    assert warped == [HEADS[4]]
+    for rows in measure_lists(heads, warped, [utterance]).values():
+        assert [row["heads"] for row in rows.values()] == [8, 1, 1, 1, 1]
+        for name in ("openai", "likely", "sufficient", "dtw"):
             assert rows[name]["within"]["20 ms"][0] == 100
         wrong = rows["chosen"]
         assert wrong["within"]["20 ms"][0] == 50
