@@ -132,8 +132,11 @@ def test_printed_options_that_cannot_be_written_cost_no_traceback(
     with deserted():
         assert status_of(main, "--print_config") == 141
     assert capsys.readouterr() == ("", "")
+
+
+def test_printed_options_that_a_full_disk_does_not_take_cost_one_line() -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{shlex.join(command(name, '--print_config'))} > /dev/full"],
+        ["bash", "-c", f"{shlex.join(command('run.py', '--print_config'))} > /dev/full"],
         capture_output=True,
         text=True,
         check=False,
