@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle, product
 from typing import Any
 
 import pyro
@@ -44,6 +45,7 @@ from tests.tiny import (
     FORMS,
     HEADS,
     KINDS,
+    NOISY,
     NoiseTape,
     attach,
     bernoulli_gate,
@@ -56,8 +58,8 @@ from tests.tiny import (
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
-PAIRS = [(f, p) for f in FORMS for p in PRIORS if f == "tied" or not PRIORS[p].deterministic]
-"""Guides and the priors they take: one without noise takes the tied guide only."""
+PAIRS = [*product(["tied"], PRIORS), *zip([*FORMS][1:], cycle(NOISY))]
+"""The tied guide with every prior, and every guide with a prior that has noise."""
 QUERIES, KEYS, WIDTH = 5, 7, 6
 
 
@@ -120,7 +122,7 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
     assert torch.allclose(actual, expected, atol=1e-12)
 
 
-@pairwise(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
+@in_turn(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
 def test_2_one_bound_costs_the_passes_its_guide_says(
     form: str, objective: str, validation: bool, batch: Batch
 ) -> None:
