@@ -166,6 +166,14 @@ def test_extreme_logits_stay_finite() -> None:
     assert start.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("size", [10.0, 1e3, 1e4, 1e7])
+def test_the_divergence_of_large_logits_is_exact_in_float32(size: float) -> None:
+    start = size * torch.tensor([1.5, -0.3, -2.2, 0.6, -1.1], dtype=torch.float32)
+    divergence = kl_divergence(Subset(start, 2), Subset(torch.zeros(5, dtype=torch.float32), 2))
+    # one of the ten subsets has all the mass
+    torch.testing.assert_close(divergence, torch.tensor(10.0).log().float(), rtol=2e-3, atol=0.0)
+
+
 def test_other_sizes_are_impossible() -> None:
     assert Subset(torch.zeros(3), 2).log_prob(torch.tensor([1.0, 0.0, 0.0])) == -torch.inf
     assert Group(torch.zeros(4), 2).log_prob(torch.tensor([1.0, 0.0, 1.0, 0.0])) == -torch.inf
