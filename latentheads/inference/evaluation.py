@@ -392,10 +392,7 @@ class _Sums:
         return any(map(math.isnan, figures))
 
     def add_enumeration(self, sampled_terms: list[Terms]) -> None:
-        """Add the sums over summed latents, each a mean over samples of other latents.
-
-        KLs and entropies are sums that rounding may leave just below 0.
-        """
+        """Add the sums over summed latents, means over samples of others; none is below 0."""
         enumerations = [
             sample.enumeration for sample in sampled_terms if sample.enumeration is not None
         ]
