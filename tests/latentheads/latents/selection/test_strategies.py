@@ -166,12 +166,13 @@ def test_extreme_logits_stay_finite() -> None:
     assert start.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("size", [10.0, 1e3, 1e4, 1e7])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e7])
 def test_the_divergence_of_large_logits_is_exact_in_float32(size: float) -> None:
-    start = size * torch.tensor([1.5, -0.3, -2.2, 0.6, -1.1], dtype=torch.float32)
-    divergence = kl_divergence(Subset(start, 2), Subset(torch.zeros(5, dtype=torch.float32), 2))
-    # one of the ten subsets has all the mass
-    torch.testing.assert_close(divergence, torch.tensor(10.0).log().float(), rtol=2e-3, atol=0.0)
+    torch.manual_seed(0)
+    start = size * torch.randn(8, dtype=torch.float32)
+    divergence = kl_divergence(Subset(start, 4), Subset(torch.zeros_like(start), 4))
+    # one of the 70 subsets has all the mass
+    torch.testing.assert_close(divergence, torch.tensor(70.0).log().float(), rtol=1e-6, atol=0.0)
 
 
 def test_other_sizes_are_impossible() -> None:
