@@ -165,6 +165,7 @@ def test_what_is_written_is_compared_with_its_references(evaluation: EnsembleEva
 def test_tokens_that_are_too_sure_do_not_make_up_for_others(evaluation: EnsembleEvaluation) -> None:
     output = replace(evaluation.output, correct=np.arange(len(evaluation.output.correct)) % 2 == 0)
     bins = output.bins(np.exp(output.log_prob)).bins()
+    assert len(bins.count) == 20  # as in InfECE, where references have 15
     assert bins.error > abs(bins.overconfidence) + 0.01
     computed_measures = compute_measures(replace(evaluation, output=output))
     assert computed_measures["own_ece"](WHOLE) == pytest.approx(bins.error)
