@@ -118,7 +118,7 @@ class PartLoader(StepLoader):
             own_indices = group[self.rank :: self.processes]
             batch = collate(self.part, own_indices if len(own_indices) else group[:1])
             tokens = int(self.part.targets.lengths[group].sum())
-            yield (batch.pinned() if self.pin else batch), float(len(own_indices) > 0), tokens
+            yield (batch.pin_memory() if self.pin else batch), float(len(own_indices) > 0), tokens
 
     def prefetch(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
         """The steps from a state on, made by a thread whose errors are raised here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -122,6 +123,16 @@ def test_a_model_can_be_copied_and_pickled_after_a_pass(batch: Batch) -> None:
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         with PlugIn():
             assert torch.equal(twin.states(batch), model.states(batch))
+
+
+def test_parameters_of_a_pass_are_saved_as_those_of_any_module(
+    batch: Batch, tmp_path: Path
+) -> None:
+    model = build("language-model")
+    model(batch)
+    torch.save(dict(model.named_parameters()), tmp_path / "weights.pt")
+    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert all(torch.equal(saved[name], weight) for name, weight in model.named_parameters())
 
 
 def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Batch) -> None:
