@@ -17,10 +17,14 @@ from typing import Any
 import pyro
 import pytest
 import torch
+from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
+from latentheads.contrib.heads import sample_weights, score_attention
+from latentheads.contrib.heads.analysis import analyse_heads
+from latentheads.contrib.hf.registry import OWNER
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import search
@@ -34,8 +38,11 @@ from latentheads.passes import (
     frozen_parameters,
     one_at_a_time,
 )
+from latentheads.runs.run import Run
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
+from tests.latentheads.contrib.hf.networks import IDS, gpt2
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
@@ -132,6 +139,38 @@ def test_a_context_waits_for_other_threads_before_it_changes_what_they_use(name:
             assert not inside.done()
         assert not inside.result(timeout=30)
     assert is_unchanged(layer)
+
+
+CALLS_WITH_HANDLERS: dict[str, Callable[[Run], Any]] = {
+    "samples": lambda run: sample_weights(run.model, run.guide, small_batch(), num_samples=2),
+    "attention": lambda run: score_attention(run.model, run.corpus.test, run.guide),
+    "divergence": lambda run: lh.plot.divergence(run),
+    "page": lambda run: lh.contrib.page.report(run, sentences=1, shown=1, num_samples=2),
+    "analysis": lambda run: analyse_heads(
+        run, run.corpus, run.corpus.test, lh.contrib.heads.AnalysisOptions()
+    ),
+    "network": lambda _: lh.head_posterior(NETWORK, {"input_ids": IDS}, "decoder.1.self"),
+}
+NETWORK = gpt2().eval()
+
+
+@pytest.mark.parametrize("name", CALLS_WITH_HANDLERS)
+def test_handlers_of_a_thread_that_waits_do_not_act_on_the_one_that_runs(
+    name: str, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", small_corpus(text=name == "analysis"))
+
+    def call() -> None:
+        torch.set_default_dtype(torch.float64)
+        CALLS_WITH_HANDLERS[name](run)
+
+    with ThreadPoolExecutor(1) as pool:
+        with one_at_a_time():
+            called = pool.submit(call)
+            wait([called], timeout=0.3)
+            assert not _PYRO_STACK
+            assert not hasattr(NETWORK, OWNER)
+        called.result(timeout=60)
 
 
 def free() -> bool:
