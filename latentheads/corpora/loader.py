@@ -142,8 +142,8 @@ class PartLoader(StepLoader):
                 put(error)
 
         worker = threading.Thread(target=work, daemon=True, name="batches")
-        worker.start()
         try:
+            worker.start()  # which waits for the thread, and may be interrupted
             while True:
                 item = step_queue.get()
                 if isinstance(item, Exception):
@@ -151,7 +151,8 @@ class PartLoader(StepLoader):
                 yield item
         finally:
             stopped.set()
-            worker.join()
+            if worker.is_alive():
+                worker.join()
 
 
 class BatchLoader(StepLoader):

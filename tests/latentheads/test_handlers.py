@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from latentheads.batch import Batch
 from latentheads.guides import Exact
-from latentheads.handlers import PlugIn, plug_in_value
+from latentheads.handlers import PlugIn, isolated_param_store, plug_in_value
 from latentheads.inference.bound import terms
 from latentheads.parameters import register_parameters
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -147,6 +147,8 @@ def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Bat
     optimiser = pyro.optim.Adam(options)
     SVI(model, guide, optimiser, Trace_ELBO()).step(batch)
     assert any(name.startswith("guide.families") for name in named)
+    with isolated_param_store():
+        assert pyro.get_param_store().param_name(next(model.parameters())) is None
     state = optimiser.get_state()
     assert set(state) == {
         f"{kind}.{name}"
