@@ -262,8 +262,8 @@ class Batch:
         non_blocking = torch.device(device).type != "cpu"
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pinned(self) -> Batch:
-        """Copy every tensor to pinned memory."""
+    def pin_memory(self) -> Batch:
+        """Copy every tensor to pinned memory, as ``DataLoader(pin_memory=True)`` asks for."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:

@@ -321,11 +321,11 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         Args:
             batch: Sentences of the same lengths.
         """
-        self._conditioning_batch = batch
+        outer, self._conditioning_batch = self._conditioning_batch, batch
         try:
             yield
         finally:
-            self._conditioning_batch = None
+            self._conditioning_batch = outer
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Run the model with all latents sampled from their posteriors; return all values."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pyro
 from pyro import poutine
@@ -17,6 +17,7 @@ from torch.distributions import Independent, constraints
 from latentheads.distributions.heads import HeadVariable
 from latentheads.latents.active_heads import Selection
 from latentheads.names import SENTENCES, TARGET
+from latentheads.passes import one_at_a_time
 
 
 def plug_in_value(distribution: Any) -> Tensor:
@@ -90,13 +91,19 @@ class SharedSamples(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-def isolated_param_store() -> AbstractContextManager[None]:
-    """Context with an empty Pyro parameter store.
+@contextmanager
+def isolated_param_store() -> Iterator[None]:
+    """Context with an empty Pyro parameter store; only one thread enters at a time.
 
     The store is global and keyed by name: the second of two Pyro guides would share the parameters
     of the first.
     """
-    return cast(AbstractContextManager[None], pyro.get_param_store().scope())
+    store = pyro.get_param_store()
+    with one_at_a_time(), ExitStack() as contexts:
+        # names of tensors outside the store, which its scope forgets
+        contexts.callback(setattr, store, "_param_to_name", store._param_to_name)
+        contexts.enter_context(store.scope())
+        yield
 
 
 class StrayParameters(Messenger):

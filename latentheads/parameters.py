@@ -15,16 +15,19 @@ from torch.distributions import constraints
 
 
 class _ParameterReference:
-    """A weak reference to a parameter; a pickled copy is empty until the next pass."""
+    """A weak reference to a parameter; it is pickled as an empty set, which the next pass replaces.
 
-    def __init__(self, parameter: nn.Parameter | None = None) -> None:
-        self.reference = None if parameter is None else weakref.ref(parameter)
+    So ``torch.load`` opens parameters that were saved by ``torch.save``: it accepts few classes.
+    """
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.reference = weakref.ref(parameter)
 
     def __call__(self) -> nn.Parameter | None:
-        return None if self.reference is None else self.reference()
+        return self.reference()
 
-    def __reduce__(self) -> tuple[type[_ParameterReference], tuple[()]]:
-        return _ParameterReference, ()
+    def __reduce__(self) -> tuple[type[set[Any]], tuple[()]]:
+        return set, ()
 
 
 def register_parameters(name: str, module: nn.Module) -> None:

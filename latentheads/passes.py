@@ -15,25 +15,22 @@ from typing import Any
 import torch
 from torch import nn
 
-
-class _Lock:
-    """A lock that is held by the thread that runs a model; a forked process gets a free one."""
-
-    def __init__(self) -> None:
-        self.renew()
-        os.register_at_fork(after_in_child=self.renew)
-
-    def renew(self) -> None:
-        self.lock = RLock()
+_lock = RLock()
 
 
-_LOCK = _Lock()
+def _renew_lock() -> None:
+    """A forked process gets a free lock: the thread that held it is its parent's."""
+    global _lock
+    _lock = RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Context that only one thread enters at a time; reentrant."""
-    with _LOCK.lock:
+    with _lock:
         yield
 
 
@@ -47,15 +44,15 @@ def passes() -> Iterator[None]:
 @contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     """Context of evaluation mode; restores the mode of every submodule."""
-    modes = {submodule: submodule.training for module in modules for submodule in module.modules()}
-    for module in modules:
-        module.eval()
-    try:
-        with passes():
+    with passes():  # first: another thread may train or evaluate the same modules
+        modes = {child: child.training for module in modules for child in module.modules()}
+        try:
+            for module in modules:
+                module.eval()
             yield
-    finally:
-        for submodule, mode in modes.items():
-            submodule.training = mode
+        finally:
+            for child, mode in modes.items():
+                child.training = mode
 
 
 def uncompiled() -> Any:
@@ -68,14 +65,15 @@ def uncompiled() -> Any:
 @contextmanager
 def frozen_parameters(model: nn.Module) -> Iterator[None]:
     """Context in which no parameter of a model has a gradient; they have it again afterwards."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_()
+    with one_at_a_time():
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        try:
+            for parameter in trainable:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in trainable:
+                parameter.requires_grad_()
 
 
 SMALLEST_NORMAL = 2.0**-1022

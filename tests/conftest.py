@@ -31,6 +31,11 @@ gc.set_threshold(100_000, 50, 100)  # the libraries leave little to collect, and
 
 def pytest_collection_finish() -> None:
     """What the libraries and the tests have made by now stays: no need to look at it again."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """One look at the rest is enough: pytest takes five, and Python one more."""
     gc.collect()
     gc.freeze()
 

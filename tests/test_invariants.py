@@ -15,11 +15,13 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle, product
 from typing import Any
 
 import pyro
 import pytest
 import torch
+from pyro import poutine
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.enum import get_importance_trace
 from torch import Tensor, nn
@@ -44,6 +46,7 @@ from tests.tiny import (
     FORMS,
     HEADS,
     KINDS,
+    NOISY,
     NoiseTape,
     attach,
     bernoulli_gate,
@@ -56,8 +59,8 @@ from tests.tiny import (
 
 every_form = pytest.mark.parametrize("form", FORMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
-PAIRS = [(f, p) for f in FORMS for p in PRIORS if f == "tied" or not PRIORS[p].deterministic]
-"""Guides and the priors they take: one without noise takes the tied guide only."""
+PAIRS = [*product(["tied"], PRIORS), *zip([*FORMS][1:], cycle(NOISY))]
+"""The tied guide with every prior, and every guide with a prior that has noise."""
 QUERIES, KEYS, WIDTH = 5, 7, 6
 
 
@@ -120,7 +123,7 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
     assert torch.allclose(actual, expected, atol=1e-12)
 
 
-@pairwise(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
+@in_turn(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
 def test_2_one_bound_costs_the_passes_its_guide_says(
     form: str, objective: str, validation: bool, batch: Batch
 ) -> None:
@@ -220,6 +223,35 @@ def test_5_a_later_target_token_changes_no_earlier_row(
     assert torch.equal(before[0, :3], after[0, :3]) == same
     assert torch.equal(before[2, :2], after[2, :2]) == same
     assert not torch.allclose(before[0, 3], after[0, 3])
+
+
+@pairwise(kind=KINDS, form=FORMS, prior=["independent", "cascaded"])
+def test_5_given_the_heads_no_row_depends_on_the_guide_or_on_a_later_token(
+    kind: str, form: str, prior: str, batch: Batch
+) -> None:
+    """A guide that reads the target has an effect on the model by its samples alone."""
+    model = build(kind, prior=prior).eval()
+    guided = traces(model, attach(form, model), batch)[0]
+    values = {block.site(): guided.nodes[block.site()]["value"] for block in model.blocks}
+    changed = batch.target.clone()
+    changed[0, 2] = 11
+
+    def rows(trace: Any) -> list[Tensor]:
+        """What predicts each token of the first sentence, and the priors that its rows have."""
+        fns = [trace.nodes[site]["fn"] for site in values]
+        latent = (fn.location[0] * fn.context.mask.latent[0] for fn in fns)
+        queries = [prior[:, :3] for prior in latent]
+        return [trace.nodes["target"]["fn"].logits[0], *queries]
+
+    given = poutine.condition(model, data=values)
+    alone, other = (
+        rows(poutine.trace(given).get_trace(Batch(target, batch.source)))
+        for target in (batch.target, changed)
+    )
+    assert all(map(torch.equal, rows(guided), alone))
+    assert all(map(torch.equal, alone[1:], other[1:]))
+    assert torch.equal(alone[0][:3], other[0][:3])
+    assert not torch.allclose(alone[0][3], other[0][3])
 
 
 # 6: tests/test_ladder.py

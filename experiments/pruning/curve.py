@@ -15,7 +15,7 @@ from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.decoding.translate import TOKENS
-from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
+from latentheads.experiments.pruning.networks import Pruned, pruned_folder, write_run
 from latentheads.latents.active_heads import Selection
 from latentheads.latents.bernoulli_heads.corpus import head_posteriors
 from latentheads.model import HeadModel
@@ -104,6 +104,5 @@ def prune_to(
 ) -> Iterator[Pruned]:
     """Prunes the network to each number of heads; writes a run folder with a report for each."""
     for heads in stops:
-        network = make_pruned(run, most_important(importance, heads, attention_types))
-        write_run(network, run, corpus, pruned_folder(out, heads), by)
-        yield network
+        kept = most_important(importance, heads, attention_types)
+        yield write_run(kept, run, corpus, pruned_folder(out, heads), by)

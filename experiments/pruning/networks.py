@@ -51,19 +51,17 @@ COPIED_RESULTS = (
 
 @dataclass
 class Pruned:
-    """A pruned network and its results.
+    """What a pruned network is, and its results, without its weights.
 
     Attributes:
         kept: The remaining heads of every block, by their indices in the run's network.
-        model: The pruned model.
-        guide: Its guide.
+        parameters: Number of parameters of model and guide.
         results: Its report.
         seconds: The time of every round.
     """
 
     kept: dict[str, list[int]]
-    model: Decoder
-    guide: ModelGuide
+    parameters: int
     results: Results = field(default_factory=Results)
     seconds: list[float] = field(default_factory=list)
 
@@ -71,11 +69,6 @@ class Pruned:
     def heads(self) -> int:
         """Number of remaining heads."""
         return sum(map(len, self.kept.values()))
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of model and guide."""
-        return sum(p.numel() for part in (self.model, self.guide) for p in part.parameters())
 
 
 def pruned_folder(out: Path, heads: int) -> Path:
@@ -94,18 +87,20 @@ def pruned_networks(out: Path) -> list[Path]:
     return folders
 
 
-def make_pruned(run: Run, remaining: dict[str, list[int]]) -> Pruned:
-    """Copies a run's network and removes all but the remaining heads."""
+def make_pruned(run: Run, remaining: dict[str, list[int]]) -> tuple[Decoder, ModelGuide]:
+    """Copies a run's model and guide, and removes all but the remaining heads."""
     model, guide = copy.deepcopy((run.model, run.guide))
     remove_heads(model, remaining, guide)
-    return Pruned(remaining, model, guide)
+    return model, guide
 
 
-def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> None:
-    """Writes a pruned network as a run folder with a report.
+def write_run(kept: dict[str, list[int]], run: Run, corpus: Corpus, out: Path, by: str) -> Pruned:
+    """Writes the network with the heads that are kept as a run folder with a report.
 
     The bound is estimated with a single sample per sentence, since a curve has many networks.
     """
+    model, guide = make_pruned(run, kept)
+    network = Pruned(kept, sum(p.numel() for part in (model, guide) for p in part.parameters()))
     latents = [latent for latent in run.settings.latents if not latent.is_foldable]
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights
     folder = Folder(out, settings.to_yaml())
@@ -115,16 +110,17 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
             folder.write(name, read_text(run.path / name))
     folder.write(HEADS, json.dumps(_original_indices(network.kept, run.heads), indent=2) + "\n")
     weights = folder.average if settings.train.average else folder.best
-    tensors = checkpoints.weights(model=network.model, guide=network.guide)
+    tensors = checkpoints.weights(model=model, guide=guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
     results = _facts(network, run, by)
     settings = replace(settings, num_samples=1)
-    reporter = Reporter(settings, network.model, network.guide, corpus, folder)
+    reporter = Reporter(settings, model, guide, corpus, folder)
     complete(results, reporter.sections(results), folder.write_results)
     folder.release()
     network.results = Results.read(results)
     if missing := lacking(results):
         raise UnfinishedError(f"the report on {network.heads} heads has no {missing}")
+    return network
 
 
 def _original_indices(
@@ -169,11 +165,11 @@ def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> N
 
 def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:
     """The time for decoding the references, which is the same work for all networks."""
-    model: Decoder = network.model
+    model, guide = make_pruned(run, network.kept)  # anew: all at once would fill the memory
     beam = run.settings.decode.num_beams
     start = time.perf_counter()
     for batch in all_batches:
-        with eval_no_grad(model), PlugIn(), WithSelection(network.guide):
+        with eval_no_grad(model), PlugIn(), WithSelection(guide):
             state = model.begin(batch)
             for step in batch.decoder_input.split(1, -1):
                 model.step(step[:, None].expand(-1, beam, -1), state)

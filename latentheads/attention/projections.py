@@ -11,12 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import has_torch_function_variadic
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_selected
 from latentheads.latents.network import Choice
-from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
+from latentheads.layers.numeric import (
+    dropout,
+    full_precision,
+    has_overrides,
+    softmax,
+    weighted_sum,
+)
 from latentheads.mask import PairMask
 
 
@@ -177,7 +182,7 @@ class MultiHeadAttention(nn.Module):
         drops, is_half = self.training and self.dropout > 0, q.dtype.itemsize < 4
         is_slow = q.device.type == "cpu" and (drops or is_half)
         is_plain = self.band is None and self.active is None and q.ndim == k.ndim == 4
-        return is_plain and not is_slow and not has_torch_function_variadic(q, k, v)
+        return is_plain and not is_slow and not has_overrides(q, k, v)
 
     def attend_fused(
         self,

@@ -118,7 +118,7 @@ class PartLoader(StepLoader):
             own_indices = group[self.rank :: self.processes]
             batch = collate(self.part, own_indices if len(own_indices) else group[:1])
             tokens = int(self.part.targets.lengths[group].sum())
-            yield (batch.pinned() if self.pin else batch), float(len(own_indices) > 0), tokens
+            yield (batch.pin_memory() if self.pin else batch), float(len(own_indices) > 0), tokens
 
     def prefetch(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
         """The steps from a state on, made by a thread whose errors are raised here."""
@@ -142,8 +142,8 @@ class PartLoader(StepLoader):
                 put(error)
 
         worker = threading.Thread(target=work, daemon=True, name="batches")
-        worker.start()
         try:
+            worker.start()  # which waits for the thread, and may be interrupted
             while True:
                 item = step_queue.get()
                 if isinstance(item, Exception):
@@ -151,7 +151,8 @@ class PartLoader(StepLoader):
                 yield item
         finally:
             stopped.set()
-            worker.join()
+            if worker.is_alive():
+                worker.join()
 
 
 class BatchLoader(StepLoader):

@@ -89,11 +89,13 @@ def check_positive_scale(site: str, guide: str, posterior: Any) -> None:
     """Checks the values of a posterior's scale.
 
     Raises:
-        ValueError: One is not positive.
+        ValueError: One is negative.
+        FloatingPointError: One is 0 or NaN, as after a step that was too large.
     """
     scale = getattr(posterior, "scale", None)
     if isinstance(scale, Tensor) and not (scale > 0).all():
-        raise ValueError(
+        kind = ValueError if (scale < 0).any() else FloatingPointError
+        raise kind(
             f"site {site!r}: the scale of the posterior of {guide} must be positive, "
             f"got {float(scale.min()):g}"
         )

@@ -15,10 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import has_torch_function_unary
 
 from latentheads.checks import check_least
-from latentheads.layers.numeric import forbid_second_derivative, without_autocast
+from latentheads.layers.numeric import forbid_second_derivative, has_overrides, without_autocast
 
 LEAK = 0.2
 
@@ -81,7 +80,7 @@ class Fusion(nn.Module):
             layers = cast(list[nn.Linear], [*self.layers])
             own_parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
             parameters = [parameter.to(x.dtype) for parameter in own_parameters]
-            unsliced = self.store_activations or has_torch_function_unary(x)
+            unsliced = self.store_activations or has_overrides(x)
             fuse = _fuse_unsliced if unsliced else _Fuse.apply
             mixed, squares = fuse(x, link, on_squares is not None, *parameters)
         if on_squares is not None and squares is not None:

@@ -304,7 +304,7 @@ def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
     if q is p:
         return torch.zeros_like(log_ratio), "fixed" if isinstance(p, DeltaHeads) else "tied"
     exact = closed_form(q, p)
-    return (-log_ratio, "sampled") if exact is None else (exact.double(), "analytic")
+    return (-log_ratio, "sampled") if exact is None else (exact.double().clamp_min(0), "analytic")
 
 
 @dataclass(frozen=True, slots=True)

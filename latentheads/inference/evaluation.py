@@ -392,7 +392,7 @@ class _Sums:
         return any(map(math.isnan, figures))
 
     def add_enumeration(self, sampled_terms: list[Terms]) -> None:
-        """Add the sums over summed latents, each a mean over samples of other latents."""
+        """Add the sums over summed latents, means over samples of others; none is below 0."""
         enumerations = [
             sample.enumeration for sample in sampled_terms if sample.enumeration is not None
         ]
@@ -401,10 +401,10 @@ class _Sums:
         self.figures.add("exact", _mean(enumeration.log_evidence for enumeration in enumerations))
         gaps = [enumeration.gap() for enumeration in enumerations]
         for site in gaps[0]:
-            self.gaps.add(site, _mean(gap[site] for gap in gaps))
+            self.gaps.add(site, _mean(gap[site].clamp_min(0) for gap in gaps))
         entropies = [enumeration.entropies() for enumeration in enumerations]
         for name in entropies[0]:
-            self.figures.add(name, _mean(values[name] for values in entropies))
+            self.figures.add(name, _mean(values[name].clamp_min(0) for values in entropies))
 
     def add_true_log_probs(self, sampled_terms: list[Terms], true_log_probs: Tensor) -> None:
         """Add the sentences whose true log p(y | x) is known."""

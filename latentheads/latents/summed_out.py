@@ -115,7 +115,8 @@ class TableEnumeration(Enumeration):
         values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
         if not num_samples:  # torch samples at least once
             return values[..., 0]
-        index = torch.distributions.Categorical(logits=self.log_q).sample((num_samples,))
+        logits = self.log_q.nan_to_num()  # the bound is NaN, and its error names why
+        index = torch.distributions.Categorical(logits=logits).sample((num_samples,))
         return values.gather(-1, index[..., None])[..., 0]
 
 

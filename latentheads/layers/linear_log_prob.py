@@ -9,9 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision
+from latentheads.layers.numeric import (
+    exp_,
+    forbid_second_derivative,
+    full_precision,
+    has_overrides,
+)
 from latentheads.layers.output import ExpectedGradient, GivenLogits
 
 CHUNK = {"cpu": 2**21, "cuda": 2**27}
@@ -35,7 +39,7 @@ def linear_log_prob(
 
     A tensor subclass that records operations gets the plain formula.
     """
-    if has_torch_function_unary(states):
+    if has_overrides(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
     if isinstance(expected_gradient, Tensor):
         expected_gradient = expected_gradient.flatten()
@@ -56,7 +60,7 @@ def linear_log_mixture(
     Its gradient weighs that of the log-softmax by :math:`p / (p + c)`, which is known before the
     logits are freed: on a CPU the forward pass computes the gradient of the sum over positions.
     """
-    if has_torch_function_unary(states):
+    if has_overrides(states):
         logits = F.linear(states, weight)
         return GivenLogits().log_mixture(logits, tokens, log_constant, smoothing)
     inputs = states, weight, tokens, log_constant, smoothing, 1.0

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import has_torch_function_variadic
+from torch.overrides import _get_current_function_mode_stack, has_torch_function_variadic
+from torch.utils._device import DeviceContext
 
 FEW = 2**10
 """Elements below which a further operation costs more than vector registers save."""
@@ -32,6 +33,19 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 def full_precision(x: Tensor) -> Tensor:
     """Widens a half-precision tensor to float32; densities are never computed in less."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def has_overrides(*tensors: Tensor) -> bool:
+    """Whether functions of PyTorch are overridden, by a tensor subclass or a context as relevance.
+
+    ``torch.set_default_device`` is such a context too, which leaves functions of tensors alone.
+    """
+    if not has_torch_function_variadic(*tensors):
+        return False
+    # private members: PyTorch has no public way to ask which contexts are active
+    are_plain = {type(tensor) for tensor in tensors} <= {Tensor, nn.Parameter}
+    modes = _get_current_function_mode_stack()
+    return not (are_plain and all(isinstance(mode, DeviceContext) for mode in modes))
 
 
 def version_of(x: Tensor) -> int:
@@ -156,7 +170,7 @@ def weighted_sum(
         kept, factor = _sample_keep_mask(weights, probability)
         kept = kept.to(torch.int8)
     no_dropout_or_cast = kept is None and weights.dtype == values.dtype
-    is_special = has_torch_function_variadic(weights, values)
+    is_special = has_overrides(weights, values)
     if no_dropout_or_cast and not is_special and _is_small(weights, values):
         return (weights.mT * values).sum(-2, keepdim=True)
     if no_dropout_or_cast or is_special:

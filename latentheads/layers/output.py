@@ -69,7 +69,10 @@ class Output(nn.Module, ABC):
         ``log_prob`` is called after the pass, when ``torch.func.functional_call`` has restored the
         original weights.
         """
-        weights = (*self.parameters(), *self.buffers())
+        weights = [*self.parameters(), *self.buffers()]
+        # torch.nn.utils.prune puts a computed tensor in the place of a parameter
+        attributes = (value for module in self.modules() for value in vars(module).values())
+        weights += [value for value in attributes if isinstance(value, Tensor)]
         return deepcopy(self, {id(weight): weight for weight in weights})
 
 

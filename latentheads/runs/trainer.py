@@ -31,6 +31,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.options import UnusedOptionError, import_path, in_group
+from latentheads.passes import one_at_a_time
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -341,6 +342,7 @@ class Trainer:
             "guide": sum(p.numel() for p in self.guide.parameters()),
         }
 
+    @one_at_a_time()  # also while the best weights are restored and reported on
     def fit(self, steps: int | None = None) -> Results | Any:
         """Trains up to the last step and reports.
 

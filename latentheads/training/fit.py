@@ -24,6 +24,7 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
 from latentheads.options import in_group
+from latentheads.passes import one_at_a_time
 from latentheads.training.callbacks import Callback, list_callbacks
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
@@ -138,6 +139,7 @@ def fit(
     )
 
 
+@one_at_a_time()  # also while the best weights are restored and reported on
 def fit_pair(
     model: HeadModel,
     guide: ModelGuide,

@@ -41,30 +41,33 @@ def _runs_of(program: str, words: list[str]) -> Iterator[tuple[str, str]]:
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
 
 
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A folder with what the commands of the pages read: a guide, a pruned run, folders of text."""
+    folder = tmp_path_factory.mktemp("reader")
     guide, _, _, *others = Page(ROOT / "docs" / "guides.md").blocks("python")
-    (tmp_path / "my_guides.py").write_text("\n\n".join([guide, *others]), encoding="utf-8")
+    (folder / "my_guides.py").write_text("\n\n".join([guide, *others]), encoding="utf-8")
     first_guide = Page(ROOT / "docs" / "first-hour.md").blocks("python")[-1]
-    (tmp_path / "first_guide.py").write_text(first_guide, encoding="utf-8")
-    for name in ("my_guides", "first_guide"):
-        monkeypatch.setitem(sys.modules, name, None)
-        del sys.modules[name]  # neither another test's, nor left to another
-    for _, *words in COMMANDS:
-        for option, value in pairwise(words):
-            if option == "--data" and (value.isupper() or "/" in value):
-                (tmp_path / value).mkdir(parents=True, exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    (folder / "first_guide.py").write_text(first_guide, encoding="utf-8")
     by_folder = {dict(pairwise(words)).get("--out"): words for _, *words in COMMANDS}
-    for _, *words in COMMANDS:
-        if "--config" in words:
-            file = Path(words[words.index("--config") + 1])
-            run = by_folder.get(str(file.parent), ["--recipe", "transformer"])
-            settings, *_ = read_settings(run, "run.py", "")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(settings.to_yaml(), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("my_guides", "first_guide"):
+            patch.setitem(sys.modules, name, None)
+            del sys.modules[name]  # neither another test's, nor left to another
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        for _, *words in COMMANDS:
+            for option, value in pairwise(words):
+                if option == "--data" and (value.isupper() or "/" in value):
+                    Path(value).mkdir(parents=True, exist_ok=True)
+        for _, *words in COMMANDS:
+            if "--config" in words:
+                file = Path(words[words.index("--config") + 1])
+                run = by_folder.get(str(file.parent), ["--recipe", "transformer"])
+                settings, *_ = read_settings(run, "run.py", "")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(settings.to_yaml(), encoding="utf-8")
+        yield
 
 
 @pytest.mark.usefixtures("reader")

@@ -124,7 +124,7 @@ def test_what_is_written_stands_beside_the_run(
 def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     tiny_run: Path, tmp_path: Path
 ) -> None:
-    from latentheads.experiments.pruning.networks import make_pruned, write_run
+    from latentheads.experiments.pruning.networks import write_run
 
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     whole = json.loads((folder / "results.json").read_text())
@@ -132,10 +132,8 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     by_task = {"tasks": {"velu": rows}, "average": rows}
     (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
-    computed_pruned = make_pruned(
-        run, {name: heads[:1] for name, heads in all_heads(run.model).items()}
-    )
-    write_run(computed_pruned, run, run.corpus, tmp_path / "small", "random")
+    kept = {name: heads[:1] for name, heads in all_heads(run.model).items()}
+    write_run(kept, run, run.corpus, tmp_path / "small", "random")
     results = results_of(tmp_path / "small")
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
     assert results["gap_by_site"] != whole["gap_by_site"]

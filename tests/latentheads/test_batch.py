@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from latentheads.batch import BOS, PAD, SPECIALS, Batch, pad
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, build, small_batch
@@ -31,6 +32,14 @@ def test_valid_marks_the_real_tokens() -> None:
     assert batch.source_valid.sum(-1).tolist() == [len(s) for s in SOURCES]
     with pytest.raises(ValueError, match=r"^this batch has no source.*$"):
         _ = Batch.of(TARGETS).source_valid
+
+
+def test_a_loader_of_pytorch_pins_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.neg)  # which needs a GPU
+    batch = small_batch()
+    pinned = pin_memory(batch)
+    assert torch.equal(pinned.target, -batch.target)
+    assert torch.equal(pinned.source, -batch.source)
 
 
 def test_places_and_size_stand_for_the_corpus() -> None:

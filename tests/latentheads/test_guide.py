@@ -131,6 +131,16 @@ def test_a_negative_scale_of_a_tensor_is_refused_while_validation_is_on(batch: B
         assert terms(model, guide, batch).elbo.isnan().all()
 
 
+def test_a_scale_that_training_made_0_is_no_mistake_of_the_user(batch: Batch) -> None:
+    model = build("language-model").eval()
+    guide = attach("cascaded", model)
+    for family in guide.families.values():
+        family.scale.log.data.fill_(-1e4)
+    expected = "^site 'decoder.0.self.logits': the scale of the posterior of Cascaded must be pos"
+    with pyro.validation_enabled(True), pytest.raises(FloatingPointError, match=expected):
+        terms(model, guide, batch)
+
+
 class Childless(Guide):
     """One whose author forgot to return."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -18,7 +19,7 @@ from torch.func import functional_call
 
 from latentheads.batch import Batch
 from latentheads.guides import Exact
-from latentheads.handlers import PlugIn, plug_in_value
+from latentheads.handlers import PlugIn, isolated_param_store, plug_in_value
 from latentheads.inference.bound import terms
 from latentheads.parameters import register_parameters
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -124,6 +125,16 @@ def test_a_model_can_be_copied_and_pickled_after_a_pass(batch: Batch) -> None:
             assert torch.equal(twin.states(batch), model.states(batch))
 
 
+def test_parameters_of_a_pass_are_saved_as_those_of_any_module(
+    batch: Batch, tmp_path: Path
+) -> None:
+    model = build("language-model")
+    model(batch)
+    torch.save(dict(model.named_parameters()), tmp_path / "weights.pt")
+    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert all(torch.equal(saved[name], weight) for name, weight in model.named_parameters())
+
+
 def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Batch) -> None:
     named: list[str] = []
 
@@ -136,6 +147,8 @@ def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Bat
     optimiser = pyro.optim.Adam(options)
     SVI(model, guide, optimiser, Trace_ELBO()).step(batch)
     assert any(name.startswith("guide.families") for name in named)
+    with isolated_param_store():
+        assert pyro.get_param_store().param_name(next(model.parameters())) is None
     state = optimiser.get_state()
     assert set(state) == {
         f"{kind}.{name}"

@@ -8,27 +8,41 @@ import subprocess
 import sys
 from ast import literal_eval
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
 
+import pyro
 import pytest
 import torch
-from torch import Tensor
+from pyro.poutine.runtime import _PYRO_STACK
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
+from latentheads.contrib.heads import sample_weights, score_attention
+from latentheads.contrib.heads.analysis import analyse_heads
+from latentheads.contrib.hf.registry import OWNER
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import search
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.handlers import isolated_param_store
 from latentheads.latents.alignments.emission import EmissionRequest
 from latentheads.noise import fixed_noise
-from latentheads.passes import flush_denormals, one_at_a_time
+from latentheads.passes import (
+    evaluation_mode,
+    flush_denormals,
+    frozen_parameters,
+    one_at_a_time,
+)
+from latentheads.runs.run import Run
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
+from tests.latentheads.contrib.hf.networks import IDS, gpt2
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
@@ -84,6 +98,79 @@ def test_threads_find_what_each_finds_alone(work: str) -> None:
     for actual, wanted in zip(together, alone, strict=True):
         for item in actual:
             torch.testing.assert_close(item, wanted, rtol=0, atol=0)
+
+
+def test_threads_evaluate_one_model_that_is_in_training_mode() -> None:
+    model, guide = (part.train() for part in make(0))
+    begin = Barrier(THREADS)
+
+    def run(_: int) -> Any:
+        torch.set_default_dtype(torch.float64)
+        begin.wait()
+        return [WORK["evaluation"](model, guide) for _ in range(5)]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        together = [scores for outcome in pool.map(run, range(THREADS)) for scores in outcome]
+    assert together == [together[0]] * len(together)
+    assert model.training
+
+
+CHANGES: dict[str, tuple[Callable[[nn.Module], Any], Callable[[nn.Linear], bool]]] = {
+    "mode": (evaluation_mode, lambda layer: layer.training),
+    "gradients": (frozen_parameters, lambda layer: layer.weight.requires_grad),
+    "parameters": (lambda _: isolated_param_store(), lambda _: "mine" in pyro.get_param_store()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_context_waits_for_other_threads_before_it_changes_what_they_use(name: str) -> None:
+    context, is_unchanged = CHANGES[name]
+    layer, _ = nn.Linear(1, 1), pyro.param("mine", torch.ones(1))
+
+    def enter() -> bool:
+        with context(layer):
+            return is_unchanged(layer)
+
+    with ThreadPoolExecutor(1) as pool:
+        with one_at_a_time():
+            inside = pool.submit(enter)
+            wait([inside], timeout=0.2)
+            assert is_unchanged(layer)
+            assert not inside.done()
+        assert not inside.result(timeout=30)
+    assert is_unchanged(layer)
+
+
+CALLS_WITH_HANDLERS: dict[str, Callable[[Run], Any]] = {
+    "samples": lambda run: sample_weights(run.model, run.guide, small_batch(), num_samples=2),
+    "attention": lambda run: score_attention(run.model, run.corpus.test, run.guide),
+    "divergence": lambda run: lh.plot.divergence(run),
+    "page": lambda run: lh.contrib.page.report(run, sentences=1, shown=1, num_samples=2),
+    "analysis": lambda run: analyse_heads(
+        run, run.corpus, run.corpus.test, lh.contrib.heads.AnalysisOptions()
+    ),
+    "network": lambda _: lh.head_posterior(NETWORK, {"input_ids": IDS}, "decoder.1.self"),
+}
+NETWORK = gpt2().eval()
+
+
+@pytest.mark.parametrize("name", CALLS_WITH_HANDLERS)
+def test_handlers_of_a_thread_that_waits_do_not_act_on_the_one_that_runs(
+    name: str, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", small_corpus(text=name == "analysis"))
+
+    def call() -> None:
+        torch.set_default_dtype(torch.float64)
+        CALLS_WITH_HANDLERS[name](run)
+
+    with ThreadPoolExecutor(1) as pool:
+        with one_at_a_time():
+            called = pool.submit(call)
+            wait([called], timeout=0.3)
+            assert not _PYRO_STACK
+            assert not hasattr(NETWORK, OWNER)
+        called.result(timeout=60)
 
 
 def free() -> bool:

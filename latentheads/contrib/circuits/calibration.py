@@ -10,7 +10,7 @@ Prompts that a result is reported on must have no part in it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,7 @@ class Decisions:
 
 
 def decide(
-    posteriors: Sequence[CircuitPosterior] | CircuitPosterior,
+    posteriors: Iterable[CircuitPosterior] | CircuitPosterior,
     size: int | None,
     tau: float,
     resamples: int = 100,
@@ -98,7 +98,7 @@ def decide(
     return Decisions(torch.cat(log_odds), torch.cat(needed))
 
 
-def _listed(posteriors: Sequence[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
+def _listed(posteriors: Iterable[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
     listed = [posteriors] if isinstance(posteriors, CircuitPosterior) else list(posteriors)
     check_not_empty("posteriors", listed)
     return listed
@@ -151,9 +151,9 @@ class Calibration:
 
 
 def calibrate(
-    posteriors: Sequence[CircuitPosterior] | CircuitPosterior,
+    posteriors: Iterable[CircuitPosterior] | CircuitPosterior,
     size: int | None = None,
-    temperatures: Sequence[float] | None = None,
+    temperatures: Iterable[float] | None = None,
     resamples: int = 400,
     seed: int = 0,
 ) -> Calibration:
@@ -180,16 +180,16 @@ def calibrate(
         >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3, tau=1)
         >>> posterior = posterior.with_temperature(circuits.calibrate(posterior).tau)
     """
-    if temperatures is not None and len({*temperatures}) < 2:
+    increasing = None if temperatures is None else sorted({*temperatures})
+    if increasing is not None and len(increasing) < 2:
         raise ValueError(
-            f"temperatures must be at least two to choose from, got {len({*temperatures})}; None "
+            f"temperatures must be at least two to choose from, got {len(increasing)}; None "
             "tries powers of 2"
         )
     listed = _listed(posteriors)
-    if temperatures is None:
+    if increasing is None:
         scores = _widen(lambda tau: decide(listed, size, tau, resamples, seed).score)
     else:
-        increasing = sorted(temperatures)
         scores = {tau: decide(listed, size, tau, resamples, seed).score for tau in increasing}
     calibration = _select(scores)
     if (prompts := min(len(posterior.tokens) for posterior in listed)) < MIN_PROMPTS:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ class Importances:
         heads: Heads of a layer.
         width: Width of the network.
         scores: The score of heads, by layer and index; a head without one is always kept.
-        circuit: The heads in the circuit.
+        circuit: The heads in the circuit; with edges also those without a score that are in it.
         parallel: Whether attention and feed-forward of a layer have one input.
         edges: Scores of edges by name, and whether each is in the circuit; None: those of the node
             that an edge leaves.
@@ -109,15 +109,12 @@ class Importances:
             name: (float(edge["score"]), bool(edge["in_graph"]))
             for name, edge in content.get("edges", {}).items()
         }
-        return cls(
-            config["n_layers"],
-            config["n_heads"],
-            config["d_model"],
-            scores,
-            frozenset(circuit),
-            config["parallel_attn_mlp"],
-            edges or None,
-        )
+        sizes = config["n_layers"], config["n_heads"], config["d_model"]
+        is_parallel = config["parallel_attn_mlp"]
+        whole = cls(*sizes, scores, frozenset(circuit), is_parallel, edges)
+        # edges that are those of their nodes follow the heads, also after a change
+        own = replace(whole, circuit=frozenset(circuit & {*scores}), edges=None)
+        return own if not edges or content["edges"] == own.to_dict()["edges"] else whole
 
     def top(self, number: int) -> list[Head]:
         """The heads with the largest scores."""
@@ -129,7 +126,7 @@ class Importances:
             return {"in_graph": True, "score": math.nan}
         head = int(match[1]), int(match[2])
         return {
-            "in_graph": head in self.circuit or head not in self.scores,
+            "in_graph": head in self.circuit or (head not in self.scores and self.edges is None),
             "score": self.scores.get(head, math.nan),
         }
 

@@ -22,6 +22,9 @@ from torch import Tensor
 from latentheads.checks import check_positive
 from latentheads.contrib.circuits.prompts import Prompts
 
+ROUNDING = 1e-6
+"""Relative difference that float32 makes of equal logits."""
+
 
 class SubsetLikelihood(ABC):
     """How well a subset of heads predicts what the whole network predicts."""
@@ -83,8 +86,9 @@ class LogitDifference(SubsetLikelihood):
         difference = logit_difference(whole, prompts)
         if self.spread is None and len(difference) < 2:
             raise ValueError("the spread of logit differences needs two prompts: give spread")
-        spread = float(difference.std()) if self.spread is None else self.spread
-        if not spread:
+        spread = float(difference.double().std()) if self.spread is None else self.spread
+        # equal prompts differ by rounding, which is no spread
+        if self.spread is None and spread <= ROUNDING * float(difference.abs().max()):
             raise ValueError("the logit differences of all prompts are equal: give spread")
         error = (logit_difference(log_probs, prompts) - difference) / spread
         return -error.square() / 2 - math.log(spread) - math.log(2 * math.pi) / 2

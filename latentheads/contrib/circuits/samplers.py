@@ -134,7 +134,7 @@ def block_tables(
         subsets = all_subsets(len(block), torch.empty((), dtype=torch.float64))
         gates = subsets.new_ones(len(subsets), heads)
         gates[:, list(block)] = subsets
-        tables.append(density(gates).log_softmax(-1))
+        tables.append(_checked(density(gates)).log_softmax(-1))
     return tables
 
 
@@ -178,7 +178,7 @@ def gibbs(
             subsets = all_subsets(len(block), gates)
             proposals = gates.repeat_interleave(len(subsets), 0)
             proposals[:, list(block)] = subsets.repeat(chains, 1)
-            probs = density(proposals).view(chains, -1).softmax(-1)
+            probs = _checked(density(proposals).view(chains, -1)).softmax(-1)
             gates = gates.clone()
             gates[:, list(block)] = subsets[_sample(probs, generator)]
         if sweep >= burn_in:
@@ -215,7 +215,7 @@ def smc(
     exact = block_tables(density, blocks) if tables is None else tables
     start = _ProductOfTables(blocks, [_flatten(table) for table in exact])
     gates = start.sample(particles, generator)
-    target, initial = density(gates), start(gates)
+    target, initial = _checked(density(gates)), start(gates)
     log_evidence, power, powers = 0.0, 0.0, [0.0]
     accepted, proposed = 0, 0
     while power < 1:
@@ -313,6 +313,16 @@ def _resample(
     start = torch.rand((), generator=generator, dtype=weights.dtype)
     points = (torch.arange(number) + start) / number
     return torch.searchsorted(weights.cumsum(0), points).clamp_max(number - 1)
+
+
+def _checked(log_density: Float[Tensor, "*row subset"]) -> Float[Tensor, "*row subset"]:
+    """Checks that a subset of each row has a finite log-density, and none is NaN."""
+    if not log_density.amax(-1).isfinite().all():
+        raise ValueError(
+            "density must be finite for a subset of each block beside the other heads: in gibbs "
+            "those of start or of the last sample, else all"
+        )
+    return log_density
 
 
 def _sample(probs: Float[Tensor, "row value"], generator: torch.Generator) -> Int[Tensor, " row"]:

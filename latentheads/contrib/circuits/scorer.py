@@ -31,7 +31,7 @@ class SubsetScorer:
     """The log-likelihood of every prompt with any subset of some heads; all other heads are kept.
 
     Layers below the heads run once, and logits are computed at scored positions alone. A subset
-    that was scored is kept.
+    that was scored is kept: a network whose weights have changed needs another scorer.
 
     Args:
         network: A ``PreTrainedModel`` with an output layer of tokens.

@@ -212,7 +212,16 @@ class AlignedDecoder:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
 
     def _score_all(self, network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Makes the network return the states of all positions, which heads point at."""
+        """Makes the network return the states of all positions, which heads point at.
+
+        Raises:
+            ValueError: The output layer was replaced after the heads were made.
+        """
+        if self.network.get_output_embeddings() is not self.output.layer:
+            raise ValueError(
+                f"the output layer of {type(self.network).__name__} was replaced: do so, as by "
+                "resize_token_embeddings, before lh.latent"
+            )
         names = inspect.signature(network.forward).parameters if args else ()
         self._mask = (dict(zip(names, args)) | kwargs).get("attention_mask")
         return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None

@@ -191,6 +191,10 @@ class Pretrained(HeadModel):
         for part, name in self._original_attention.items():
             part.set_attn_implementation(name)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        register()  # a process that opens a pickled model may have made none
+        super().__setstate__(state)
+
     def train(self, mode: bool = True) -> Pretrained:
         """Sets training mode; a frozen network stays in evaluation mode, without dropout."""
         super().train(mode)

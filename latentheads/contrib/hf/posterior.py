@@ -14,6 +14,7 @@ from latentheads.contrib.hf.registry import owner_of
 from latentheads.corpora.part import Part
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior, posterior_of_blocks
 from latentheads.model import HeadModel
+from latentheads.passes import one_at_a_time
 
 
 def head_posterior(
@@ -52,7 +53,7 @@ def head_posterior(
         >>> float(posterior.inclusion.max()) > 0.9
         True
     """
-    with _latent_heads(model) as with_heads:
+    with one_at_a_time(), _latent_heads(model) as with_heads:
         if isinstance(with_heads, Pretrained):
             batches = _encode(with_heads, batches)
         options = blocks, tau, rate, gibibytes

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from latentheads.batch import Batch
 from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
+from latentheads.noise import fixed_noise
 from latentheads.runs.run import Run
 
 Inclusion = dict[str, dict[str, list[float]]]
@@ -26,7 +28,9 @@ def gather_inclusion(run: Run, batch: Batch) -> list[Inclusion]:
     latent = run.model.find_latent(BernoulliHeads)
     if latent is None:
         return [{} for _ in range(len(batch))]
-    enumeration = terms(run.model, run.guide, batch.to(run.model.device)).enumeration
+    device, pair = run.model.device, (run.model, run.guide)
+    with eval_no_grad(*pair), fixed_noise(run.settings.seed, device):
+        enumeration = terms(*pair, batch.to(device)).enumeration
     assert isinstance(enumeration, SubsetEnumeration)
     parts = {n: p.double().split(latent.heads, -1) for n, p in enumeration.inclusion().items()}
     return [

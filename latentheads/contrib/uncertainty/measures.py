@@ -23,6 +23,9 @@ from latentheads.contrib.uncertainty.ranking import correlation, rejection_ratio
 from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES, TokenEvaluation, TokenScores
 from latentheads.metrics.resampling import SEED, Resampled, Resamples, estimate_systems
 
+ROUNDING = 1e-5
+"""Differences of uncertainties that float32 may make where members agree, in nats per token."""
+
 SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
 """The indices of sentences of each text, with repetitions in a resample."""
 
@@ -51,13 +54,13 @@ class Measure:
 def varying_scores(evaluations: Sequence[EnsembleEvaluation]) -> set[str]:
     """The uncertainty scores that are not constant in at least one evaluation of a system.
 
-    Scores of disagreement are 0 everywhere if there is one member.
+    Scores of disagreement are 0 everywhere, or rounding errors, if all members are alike.
     """
     return {
         name
         for evaluation in evaluations
         for name, values in evaluation.scores[TEST].items()
-        if name == "log_prob" or np.ptp(values)
+        if name == "log_prob" or np.ptp(values) > ROUNDING
     }
 
 

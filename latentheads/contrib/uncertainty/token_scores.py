@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -160,7 +160,7 @@ def score_tokens(
     ensemble: Ensemble,
     part: Part,
     vocab_size: int,
-    temperatures: Sequence[float] = (1.0,),
+    temperatures: Iterable[float] = (1.0,),
     seed: int = 0,
 ) -> TokenScores:
     """Scores every target token of a part.
@@ -172,6 +172,7 @@ def score_tokens(
         temperatures: Log-probabilities are divided by each, and normalised again.
         seed: Seed of what is sampled.
     """
+    temperatures = [*temperatures]
     for temperature in temperatures:
         check_positive("temperature", temperature)
     columns: list[list[ndarray]] = []

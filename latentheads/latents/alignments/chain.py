@@ -151,11 +151,13 @@ class ChainInference(ExactInference):
     def _transitions(self, *parameters: CategoricalParameters) -> list[Transitions]:
         """The transitions of some parameters, all in one form; cached."""
         shared = all(chain.shared for chain in map(_as_chain, parameters))
-        keys = [(id(chain), shared, torch.is_grad_enabled()) for chain in parameters]
-        for key, chain in zip(keys, parameters, strict=True):
+        transitions = []
+        for chain in parameters:
+            key = id(chain), shared, torch.is_grad_enabled()
             if key not in self._transition_cache:
                 self._transition_cache[key] = chain, _as_chain(chain).transitions(shared)
-        return [self._transition_cache[key][1] for key in keys]
+            transitions.append(self._transition_cache[key][1])
+        return transitions
 
     @cached_property
     def _prior(self) -> SharedTransitions:

@@ -86,7 +86,8 @@ class HeadIntervals:
     """Bootstrap intervals over sentences.
 
     Attributes:
-        low: Lower end of the 95 % interval of every head's inclusion probability.
+        low: Lower end of the 95 % interval of every head's inclusion probability; NaN for a single
+            sentence.
         high: Upper end.
         inclusion: The inclusion probability of every head in every resample.
         log_odds: The same for its log-odds.
@@ -280,6 +281,8 @@ class HeadPosterior:
         inclusion, log_odds = (torch.cat(columns) for columns in zip(*rows, strict=True))
         tail = (1 - INTERVAL) / 2
         low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
+        if len(self.tokens) == 1:  # all resamples are the same
+            low = high = torch.full_like(low, torch.nan)
         return HeadIntervals(low, high, inclusion, log_odds)
 
     def _resample(self, resamples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

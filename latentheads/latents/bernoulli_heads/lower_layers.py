@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves, tree_map
 
 
@@ -94,12 +95,15 @@ class LowerLayers:
 def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
     """The modules of all lists, except those that are compiled, whose code cannot be replaced.
 
-    An output layer has no layers: it is copied, and its tables may be lists.
+    An output layer has no layers: it is copied, and its tables may be lists. Nor has a
+    parametrization, which is a list too: it returns a weight.
     """
     output = getattr(model, "output", None)
     tables = set(output.modules()) if isinstance(output, nn.Module) else set()
     for module in model.modules():
-        if isinstance(module, nn.ModuleList) and module not in tables:
+        if isinstance(module, ParametrizationList) or module in tables:
+            continue
+        if isinstance(module, nn.ModuleList):
             for layer in module:
                 if layer._compiled_call_impl is None:
                     yield layer

@@ -208,7 +208,8 @@ class HeadSubsets(TorchDistribution):
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Float[Tensor, "*batch head"]:
         """Samples subsets."""
         with torch.no_grad():
-            index = torch.distributions.Categorical(logits=self.log_probs).sample(sample_shape)
+            logits = self.log_probs.nan_to_num()  # the bound is NaN, and its error names why
+            index = torch.distributions.Categorical(logits=logits).sample(sample_shape)
             return self.subsets[index]
 
     def enumerate_support(self, expand: bool = True) -> Float[Tensor, "subset *batch head"]:

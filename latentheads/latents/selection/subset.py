@@ -130,8 +130,11 @@ def _kl_subset(q: Subset, p: Subset) -> Float[Tensor, "*batch"]:
     r""":math:`\sum_h q(h \in S)(\varphi_h - \psi_h) - \log e_H(\varphi) + \log e_H(\psi)`."""
     if q.size != p.size:
         return q.logits.new_full(q.batch_shape, math.inf)
-    expected_shift = (q.mean * (q.logits - p.logits)).sum(-1)
-    return expected_shift - q.log_normaliser + p.log_normaliser
+    # large terms cancel, and an error of the marginals is multiplied by the logits
+    wide_q, wide_p = (part._with_logits(part.logits.double()) for part in (q, p))
+    expected_shift = (wide_q.mean * (wide_q.logits - wide_p.logits)).sum(-1)
+    kl = expected_shift - wide_q.log_normaliser + wide_p.log_normaliser
+    return kl.to(q.logits.dtype)
 
 
 @dataclass(frozen=True)

@@ -129,18 +129,6 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
         full.close()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it is Linux that has such a disk")
-def test_a_result_that_a_full_disk_does_not_take_is_no_failed_work() -> None:
-    code = (
-        "from latentheads.experiments.cli.errors import print_result; print_result('some.py', 'a')"
-    )
-    with open("/dev/full", "w") as full:
-        words = [sys.executable, "-c", code]
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    says = "some.py: error: cannot write standard output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, says)
-
-
 def test_an_option_of_the_library_is_spelled_as_on_the_command_line() -> None:
     error = OptionError("train.stpes", " is not an option", ["train.steps", "train.keep"])
     assert name_options(error) == (

@@ -14,7 +14,7 @@ import pytest
 
 from latentheads import __version__ as VERSION
 from latentheads.experiments.cli.main import PROGRAMS, main
-from tests.experiments.programs import ROOT
+from tests.experiments.programs import ROOT, deserted
 
 
 def test_every_page_is_a_program_of_the_command() -> None:
@@ -46,10 +46,18 @@ def test_an_unknown_program_costs_one_line(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["--print_completion", "zsh"]])
-def test_a_reader_that_goes_away_costs_no_word(words: list[str]) -> None:
+def test_a_reader_that_goes_away_costs_no_word(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with deserted():
+        assert main(words) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_goes_away_costs_no_word_at_the_end_of_the_process() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    called = [sys.executable, "-m", "latentheads.experiments.cli.main", *words]
+    called = [sys.executable, "-m", "latentheads.experiments.cli.main", "--help"]
     done = subprocess.run(called, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")

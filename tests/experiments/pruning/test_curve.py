@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
 
 import latentheads as lh
 from latentheads.corpora import batches
+from latentheads.experiments.pruning import networks
 from latentheads.experiments.pruning.curve import prune_to, rank_heads, select_stops
+from latentheads.pruning import remove_heads
 from latentheads.runs.loading import load_run
 from tests.tiny import HEADS, build
 
@@ -45,3 +49,20 @@ def test_a_run_is_pruned_by_plain_arguments(tiny_run: Path, tmp_path: Path) -> N
     assert again.results is not None
     assert again.results.pruned == {"run": str(run.path), "by": "random", "heads": 1}
     assert all(torch.equal(item, before[name]) for name, item in run.model.state_dict().items())
+
+
+def test_weights_of_one_network_beside_the_run_are_in_memory(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, copies, counts = load_run(tiny_run), WeakSet[Any](), list[int]()
+
+    def count_and_remove(model: Any, *arguments: Any) -> None:
+        copies.add(model)
+        counts.append(len(copies))
+        remove_heads(model, *arguments)
+
+    monkeypatch.setattr(networks, "remove_heads", count_and_remove)
+    chance = rank_heads(run, run.corpus.valid, "random")
+    pruned = [*prune_to(run, run.corpus, chance, [2, 1, 0], tmp_path, by="random")]
+    networks.time_all(pruned, run, run.corpus.test, rounds=1)
+    assert counts == [1] * 9

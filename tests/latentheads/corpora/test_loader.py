@@ -61,6 +61,21 @@ def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
     assert not any(thread.name == "batches" for thread in threading.enumerate())
 
 
+def test_the_thread_ends_if_its_start_is_interrupted(
+    part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        next(PartLoader(part, 97, seed=3).prefetch())
+    assert not any(thread.name == "batches" for thread in threading.enumerate())
+
+
 def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
     with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
         next(PartLoader(part, 0, seed=3).prefetch())

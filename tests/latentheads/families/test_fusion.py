@@ -8,7 +8,6 @@ import pytest
 import torch
 from pyro.ops.provenance import get_provenance, track_provenance
 from torch import Tensor, nn
-from torch.autograd import gradcheck
 
 from latentheads.families import fusion as module
 from latentheads.families.fusion import LEAK, Fusion
@@ -63,36 +62,6 @@ def test_fusion_is_an_mlp_over_the_heads_of_each_pair(
     ]
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.usefixtures("slices")
-@every_depth
-@every_link
-def test_gradients_are_those_of_finite_differences(layers: int, link: bool) -> None:
-    fusion = small(layers, 1)
-    names = [name for name, _ in fusion.named_parameters()]
-
-    def call(z: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        named = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(Measured(fusion), _prefixed(named), (z, link))
-
-    z = torch.randn(2, HEADS, 1, 2, requires_grad=True)
-    assert gradcheck(call, (z, *fusion.parameters()))
-
-
-class Measured(nn.Module):
-    """Calls ``measured`` as a forward pass."""
-
-    def __init__(self, fusion: Fusion) -> None:
-        super().__init__()
-        self.fusion = fusion
-
-    def forward(self, z: Tensor, link: bool) -> tuple[Tensor, Tensor]:
-        return self.fusion.forward_and_squares(z, link)
-
-
-def _prefixed(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"fusion.{name}": value for name, value in named.items()}
 
 
 @every_depth

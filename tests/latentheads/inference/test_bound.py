@@ -20,6 +20,7 @@ from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import latentheads as lh
 from latentheads.batch import Batch
 from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import Family, Identity, Point
@@ -240,6 +241,19 @@ def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
     assert bound_terms.shared_kl["global"].item() == pytest.approx(1.5 - math.log(2))
     expected = bound_terms.log_likelihood.sum() - (1.5 - math.log(2))
     assert torch.allclose(bound_terms.bound, expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_makes_no_closed_form_negative(batch: Batch, seed: int) -> None:
+    latents = [lh.latents.SelectionOptions(strategy="group", blocks="decoder-cross")]
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents).float().eval()
+    guide = Tied(model)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in guide.parameters():
+            parameter.copy_(1e-5 * torch.randn_like(parameter))
+    kls = terms(model, guide, batch).shared_kl.values()
+    assert min(float(kl.min()) for kl in kls) >= 0
 
 
 def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:

@@ -293,6 +293,17 @@ def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None
         assert getattr(report, name) == a_token(lambda item, of=name: getattr(item.inference, of))
 
 
+@pytest.mark.parametrize("shape", ["one head", "two heads", "two blocks"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_cannot_be_negative_is_not_by_rounding(shape: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    model = aligned(SHAPES[shape], size=0.0).float()  # prior and posterior are equal
+    report = evaluate(model, Tied(model), [small_batch()])
+    names = ("gap", "prior_gap", "prior_entropy", "posterior_entropy", "information")
+    figures = [*(getattr(report, name) for name in names), *report.gap_by_site.values()]
+    assert min(figures) >= 0
+
+
 def test_evaluating_restores_the_mode_after_an_error() -> None:
     model, guide = pair()
     guide.eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -121,8 +122,7 @@ def split(model: Any, guide: Any, batch: Batch, tape: NoiseTape) -> tuple[Tensor
     return bound_terms.log_likelihood.sum(), [kl.sum() for kl in bound_terms.kl.values()]
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0, 2.0])
-@pytest.mark.parametrize("form", ["cascaded", "cholesky", "mean-field"])
+@in_turn(weight=[0.0, 0.25, 1.0, 2.0], form=["cascaded", "cholesky", "mean-field"])
 def test_weight_multiplies_every_divergence(
     weight: float, form: str, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -166,9 +166,7 @@ def test_plate_scales_the_loss_by_corpus_over_batch(
     assert torch.allclose(scaled, 10 * plain, rtol=1e-12)
 
 
-@pairwise(
-    form=FORMS, validation=[True, False], options=[{}, {"kl_weight": 0.5}, {"free_bits": 9.0}]
-)
+@in_turn(form=FORMS, validation=[True, False], options=[{}, {"kl_weight": 0.5}, {"free_bits": 9.0}])
 def test_vectorised_particles_are_the_mean_of_looped_ones(
     form: str, validation: bool, options: dict[str, Any], batch: Batch, tape: NoiseTape
 ) -> None:
@@ -201,14 +199,16 @@ class Tilted(Guide):
         return Correlated(Identity(), CholeskyFactor(block.heads, 0.6))
 
 
-@pairwise(
+@in_turn(
     guide=[*FORMS, Narrower, Tilted],
-    prior=["independent", "cascaded"],
-    objective=[TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)],
+    case=product(
+        ["independent", "cascaded"], [TraceMeanField_ELBO, partial(Head_ELBO, analytic=True)]
+    ),
 )
 def test_closed_forms_of_vectorised_particles_are_the_mean_of_looped_ones(
-    guide: Any, prior: str, objective: Any, batch: Batch, tape: NoiseTape
+    guide: Any, case: tuple[str, Any], batch: Batch, tape: NoiseTape
 ) -> None:
+    prior, objective = case
     model = build("language-model", prior, options={"scale": 0.9})
     chosen = attach(guide, model) if isinstance(guide, str) else jiggle(guide(model).double(), 0.2)
     losses = []

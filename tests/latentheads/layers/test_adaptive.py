@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 from latentheads.batch import PAD
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
@@ -134,3 +135,14 @@ def test_what_is_held_keeps_its_weights() -> None:
         module.weight = torch.nn.Parameter(torch.zeros_like(item))
     assert torch.equal(held.log_prob(states, tokens), expected)
     assert not torch.equal(output.log_prob(states, tokens), expected)
+
+
+def test_what_is_held_of_pruned_bands_is_pruned_and_trains_them() -> None:
+    output = layer()
+    states, tokens = torch.randn(11, WIDTH), torch.randint(TYPES, (11,))
+    for band in output.table.bands:
+        prune.l1_unstructured(band, "weight", 0.5)
+    held = output.with_current_weights().log_prob(states, tokens)
+    assert torch.equal(held, output.log_prob(states, tokens))
+    held.sum().backward()
+    assert all((band.weight_orig.grad != 0).any() for band in output.table.bands)

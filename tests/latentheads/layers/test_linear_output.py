@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import gradcheck
 from torch.nn import functional as F
 
 from latentheads.layers import linear_log_prob
@@ -109,14 +108,6 @@ def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
     monkeypatch.delattr(linear_log_prob, "Slices")
     (gradient,) = torch.autograd.grad(log_probability @ weight, [states])
     assert torch.allclose(gradient, expected, atol=1e-12)
-
-
-@pytest.mark.usefixtures("slices")
-def test_gradients_are_those_of_finite_differences() -> None:
-    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
-    tokens = torch.randint(TYPES, (4,))
-    states = torch.randn(4, WIDTH, requires_grad=True)
-    assert gradcheck(lambda x: layer.log_prob(x, tokens, 0.1), (states,))
 
 
 @pytest.mark.usefixtures("slices")

@@ -1,17 +1,20 @@
 """Full precision, a dropout of our own, and weighted sums after it."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 from pyro.ops.provenance import get_provenance, track_provenance
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import gradcheck
+from torch.overrides import BaseTorchFunctionMode
 
 from latentheads.layers.numeric import (
     dropout,
     exp_,
     full_precision,
+    has_overrides,
     log_softmax,
     softmax,
     weighted_sum,
@@ -152,6 +155,17 @@ def test_a_weighted_sum_saves_its_weights_and_which_were_dropped(
 def test_what_is_off_drops_nothing() -> None:
     weights, values = torch.randn(2, 5, 7), torch.randn(2, 7, 11)
     assert torch.equal(weighted_sum(weights, values, 0.4, False), weights @ values)
+
+
+def test_a_default_device_overrides_nothing() -> None:
+    x = torch.randn(3, 5)
+    recorded = track_provenance(x, frozenset({"x"}))
+    for context in (nullcontext(), torch.device("cpu")):
+        with context:
+            assert not has_overrides(x, nn.Parameter(x))
+            assert has_overrides(x, recorded)
+            with BaseTorchFunctionMode():
+                assert has_overrides(x)
 
 
 def test_a_tensor_that_records_what_is_done_to_it_sees_the_sum() -> None:

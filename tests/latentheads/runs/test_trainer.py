@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -106,6 +107,24 @@ def test_files_that_are_removed_during_training_are_written_again(
 
     trainer(corpus, tmp_path, callbacks=[Removing()]).fit()
     assert lh.load_run(tmp_path).results is not None
+
+
+def test_another_thread_waits_until_the_reported_weights_are_back(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    threads, looks = ThreadPoolExecutor(1), list[Future[Any]]()
+
+    class Looking(Callback):
+        def on_train_end(self) -> None:
+            looks.append(threads.submit(lh.evaluate, run.model, run.guide, corpus.valid, seed=0))
+            wait(looks, timeout=0.2)
+
+    with threads:
+        run = trainer(corpus, tmp_path, callbacks=[Looking()], learning_rate=9.0, report_every=1)
+        run.fit()
+    assert run.results.reported_step < 3, "the last weights are not those of the report"
+    expected = lh.evaluate(run.model, run.guide, corpus.valid, seed=0)
+    assert looks[0].result().elbo == expected.elbo
 
 
 def timeless(results: Results | None) -> dict[str, Any]:

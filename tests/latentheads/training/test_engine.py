@@ -377,7 +377,7 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
 ) -> None:
     choices = {**Optimizer.choices(), "adagrad": AdagradOptimizer}
     monkeypatch.setattr(Optimizer, "choices", lambda: choices)
-    options = {"accumulate": 2, "steps": 9, "checkpoint_every": 1, **options}
+    options = {"accumulate": 2, "steps": 7, "checkpoint_every": 1, **options}
     whole: list[Progress] = []
     engine = make(**options)
     engine.run(whole.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -106,6 +107,25 @@ def test_what_is_broken_off_leaves_the_best_weights_in_evaluation_mode() -> None
         lh.fit(model, guide, some(), some(2), quiet=True, callbacks=[AfterStep(stop)], **PLAN)
     assert not any(module.training for module in (model, guide))
     torch.testing.assert_close(model.output.table.weight, best, rtol=0, atol=0)
+
+
+def test_another_thread_waits_until_the_best_weights_are_back() -> None:
+    model, guide = pair()
+    threads, looks = ThreadPoolExecutor(1), list[Future[Any]]()
+
+    class Looking(Callback):
+        def on_train_end(self) -> None:
+            looks.append(threads.submit(lh.evaluate, model, guide, some(2), seed=3))
+            wait(looks, timeout=0.2)
+
+    with threads:
+        plan = {**PLAN, "learning_rate": 9.0, "steps": 4}
+        fitted = lh.fit(
+            model, guide, some(), some(2), seed=3, callbacks=[Looking()], quiet=True, **plan
+        )
+    assert fitted.step < 4, "the last weights are not the best"
+    assert looks[0].result().elbo == fitted.report.elbo
+    assert not model.training
 
 
 def test_what_is_broken_off_before_an_evaluation_leaves_the_last_weights() -> None:

@@ -81,6 +81,13 @@ def test_the_gap_is_the_divergence(structure: str) -> None:
     assert after.gap < 0.6 * before.gap
 
 
+@pytest.mark.parametrize("logit", [5.0, 19.0, 20.1, 30.0])
+def test_a_guide_that_is_the_posterior_has_no_divergence(logit: float) -> None:
+    guide = CircuitGuide(HEADS, logit=logit)
+    log_density = logistic_chain(guide.logits, guide.weight).log_probs.detach()
+    assert 0 <= exact_bound(guide, log_density).divergence < 1e-12
+
+
 def test_structure_closes_what_mean_field_leaves() -> None:
     """A density of a cascaded guide's own form: a chain over the heads of the lower layer."""
     truth = make_guide("cascaded")

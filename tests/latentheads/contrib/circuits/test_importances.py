@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     assert own.top(2) == [(1, 0), (1, 2)]
     own.save(tmp_path / "importances.json")
     again = Importances.load(tmp_path / "importances.json")
-    assert again.scores == own.scores
+    assert again == own
+    changed = replace(again, circuit=frozenset({(1, 2)}))
+    assert changed.to_dict() == replace(own, circuit=frozenset({(1, 2)})).to_dict()
     again.save(tmp_path / "again.json")
     first, second = ((tmp_path / f"{n}.json").read_text() for n in ("importances", "again"))
     assert first == second
@@ -77,6 +80,7 @@ def test_a_file_of_edge_scores_keeps_them(tmp_path: Path) -> None:
     content["edges"]["input->m0"] = {"score": -1.5, "in_graph": False}
     for node in content["nodes"].values():
         node.pop("score")  # as EAP-IG writes edges alone
+    content["nodes"]["a0.h0"]["in_graph"] = False
     path = tmp_path / "importances.json"
     path.write_text(json.dumps(content))
     own = Importances.load(path)
@@ -84,6 +88,8 @@ def test_a_file_of_edge_scores_keeps_them(tmp_path: Path) -> None:
     assert own.edges is not None
     assert own.edges["input->m0"] == (-1.5, False)
     assert own.to_dict()["edges"] == content["edges"]
+    outside = [name for name, node in own.to_dict()["nodes"].items() if not node["in_graph"]]
+    assert outside == ["a0.h0", "a0.h1", "a1.h2"]
 
 
 def test_what_is_no_such_file_is_said_in_one_line(tmp_path: Path) -> None:

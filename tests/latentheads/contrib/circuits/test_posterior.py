@@ -119,7 +119,7 @@ def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
     posterior = make_posterior(EFFECTS + torch.randn(17, 3, dtype=torch.float64))
     taus = (0.001, 2.0, 1000.0)
     calibration = calibrate(posterior, None, taus)
-    assert calibration == calibrate([posterior], 8, taus)
+    assert calibration == calibrate(iter([posterior]), 8, iter(taus))  # each is read once
     assert calibration.tau == calibration.close[0] == 2.0
     assert repr(calibration) == "Calibration(tau 2, within .01 nats 2 to 2)"
     assert calibration.to_frame().score.idxmax() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -160,6 +161,18 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
             ValueError, match=rf"^threshold must be above 0 and below 1, got {threshold}"
         ):
             smc(table, BLOCKS, threshold=threshold)
+
+
+def test_a_slice_without_density_is_an_error_of_one_line(table: Table) -> None:
+    subsets = all_subsets(HEADS, torch.empty((), dtype=torch.float64))
+    few = Table(table.log_density.masked_fill(subsets.sum(-1) > 1, -torch.inf))
+    samples = gibbs(few, BLOCKS, 20, start=torch.zeros(HEADS))
+    assert samples.gates.sum(-1).max() == 1
+    message = r"^density must be finite for a subset of each block beside the other heads: "
+    for sample in (block_tables, smc, partial(gibbs, start=torch.ones(HEADS))):
+        for density in (few, Table(table.log_density * torch.nan)):
+            with pytest.raises(ValueError, match=message):
+                sample(density, BLOCKS)
 
 
 def test_a_density_takes_what_a_posterior_takes(scorer: SubsetScorer) -> None:

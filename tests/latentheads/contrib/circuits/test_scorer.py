@@ -124,6 +124,17 @@ def test_several_scored_positions_are_summed(make: Callable[[], Any]) -> None:
     torch.testing.assert_close(scores[0], expected, rtol=1e-9, atol=1e-12)
 
 
+def test_rounding_is_no_spread_of_equal_prompts() -> None:
+    prompts = Prompts.of([[3]] * 7, right=[[1]] * 7, wrong=[[2]] * 7)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        whole = torch.randn(9, dtype=torch.float32).expand(7, 1, 9).clone()
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"^the logit differences of all prompts are eq"):
+                LogitDifference()(whole, whole, prompts)
+            whole[3] = whole[3].nextafter(torch.tensor(torch.inf).float())  # of another batch
+
+
 def test_logits_are_computed_where_they_are_scored_alone() -> None:
     plain, seen = network(), []
     output = plain.get_output_embeddings()

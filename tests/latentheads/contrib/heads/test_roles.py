@@ -104,6 +104,13 @@ def test_random_heads_have_no_role(noise: int) -> None:
         assert detector.result().roles == []
 
 
+def test_thresholds_are_those_of_the_paper() -> None:
+    """90 % at one offset, ten points above an offset, half of what is outside the first 500."""
+    rare = RareWordDetector(torch.arange(3))
+    assert (PositionalDetector().threshold, SyntacticDetector([]).margin) == (0.9, 0.1)
+    assert (rare.top, rare.threshold) == (500, 0.5)
+
+
 # By hand.
 
 

@@ -207,7 +207,7 @@ def test_a_latent_network_has_its_heads_too() -> None:
 
 
 def test_heads_of_a_compiled_network_are_off_too() -> None:
-    network, run = build("gpt2")
+    network, run = jiggle(gpt2(n_layer=1), 0.3).double().eval(), decoder_only
     mean = Mean(network, {"input_ids": IDS})
     with lh.heads(network).off([(0, 1)], mean):
         off = run(network)

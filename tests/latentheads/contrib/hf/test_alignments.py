@@ -302,6 +302,11 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     model, batch = build("bart")
     loss = model.network(**{**batch.inputs, "labels": TARGETS}).loss
     refuse(lambda: loss.backward(), "lh.fit")
+    model, batch = build("llama")
+    model.network.resize_token_embeddings(TYPES + 1)
+    replaced = "output layer of LlamaForCausalLM was replaced"
+    refuse(lambda: model.token_distribution(batch), replaced, "before lh.latent")
+    refuse(lambda: model.network(**batch.inputs), replaced)
     none = lh.latent(network("gpt2"))
     assert none.output_heads is None
     assert none.prior(lh.models.Block("decoder-self", 0, 3)) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -33,7 +34,7 @@ from latentheads.contrib.heads import (
     relevance,
 )
 from latentheads.contrib.heads.tokens import attention_tokens
-from latentheads.contrib.hf.addresses import find_heads
+from latentheads.contrib.hf.addresses import NAME, find_heads
 from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
@@ -462,6 +463,18 @@ def test_a_copy_is_latent_by_itself() -> None:
     lh.contrib.hf.plain(model)
     assert set(lh.terms(copy, Tied(copy), batch).how.values()) == {"tied"}
     assert lh.contrib.hf.plain(copy.network) is copy.network
+
+
+def test_another_process_opens_a_pickled_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = made_latent("gpt2")
+    pickled = pickle.dumps(model)
+    for interface in (transformers.AttentionInterface, transformers.AttentionMaskInterface):
+        monkeypatch.delitem(interface._global_mapping, NAME)  # it has made no latent network yet
+    opened = pickle.loads(pickled)
+    torch.manual_seed(0)
+    expected = lh.terms(model, Tied(model), batch).elbo
+    torch.manual_seed(0)
+    assert torch.equal(lh.terms(opened, Tied(opened), batch).elbo, expected)
 
 
 def test_a_model_is_copied_after_a_call_that_was_broken_off() -> None:

@@ -17,7 +17,11 @@ def test_probabilities_are_split_by_block_and_sentence(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", corpus, "delta", "two bernoulli blocks")
     batch = collate(corpus.test, range(3))
     enumeration = terms(run.model, run.guide, batch).enumeration
+    run.model.train()
+    before = torch.get_rng_state()
     gathered = gather_inclusion(run, batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert run.model.training
     assert has_gates(run)
     assert [set(blocks) for blocks in gathered] == [{"decoder.0.self", "decoder.1.cross"}] * 3
     for name, values in enumeration.inclusion().items():  # type: ignore[union-attr]

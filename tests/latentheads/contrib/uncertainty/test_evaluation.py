@@ -1,6 +1,6 @@
 """Trials of tiny networks: every figure is that of the columns it is made of."""
 
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -13,7 +13,12 @@ from latentheads.batch import EOS
 from latentheads.contrib.uncertainty import measures
 from latentheads.contrib.uncertainty.calibration import equal_mass_edges, sum_bins
 from latentheads.contrib.uncertainty.edits import label_tokens
-from latentheads.contrib.uncertainty.ensembles import HeadSamples, MCDropout, SingleModel
+from latentheads.contrib.uncertainty.ensembles import (
+    DeepEnsemble,
+    HeadSamples,
+    MCDropout,
+    SingleModel,
+)
 from latentheads.contrib.uncertainty.evaluation import (
     TEST,
     EnsembleEvaluation,
@@ -160,6 +165,7 @@ def test_what_is_written_is_compared_with_its_references(evaluation: EnsembleEva
 def test_tokens_that_are_too_sure_do_not_make_up_for_others(evaluation: EnsembleEvaluation) -> None:
     output = replace(evaluation.output, correct=np.arange(len(evaluation.output.correct)) % 2 == 0)
     bins = output.bins(np.exp(output.log_prob)).bins()
+    assert len(bins.count) == 20  # as in InfECE, where references have 15
     assert bins.error > abs(bins.overconfidence) + 0.01
     computed_measures = compute_measures(replace(evaluation, output=output))
     assert computed_measures["own_ece"](WHOLE) == pytest.approx(bins.error)
@@ -343,6 +349,13 @@ def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
         assert len(compare_system["prr_unlike"].each) == 2
     (compare_system,) = compare_systems([[constant, constant]], TEXTS.sizes, resamples=40)
     assert "prr_unlike" not in compare_system
+
+
+def test_rounding_is_no_disagreement_of_members_that_are_alike(model: Any) -> None:
+    single = deepcopy(model).float()
+    alike = evaluate_ensemble(DeepEnsemble([single] * 3), TEXTS, DECODING)
+    assert max(np.ptp(alike.scores[TEST][name]) for name in ("knowledge", "pairs", "reverse")) > 0
+    assert measures.varying_scores([alike]) == {"log_prob", "mean_log", "total", "data"}
 
 
 def test_draws_that_all_write_nothing_are_alike() -> None:

@@ -61,7 +61,7 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
 ) -> None:
     ensemble = SingleModel(build(prior="delta").eval())
     at = (1.0, 2.0)
-    together = score_tokens(ensemble, PART, TARGET_TYPES, at)
+    together = score_tokens(ensemble, PART, TARGET_TYPES, iter(at))
     monkeypatch.setattr(rooms, "MAX_PROBABILITIES", TARGET_TYPES)
     apart = score_tokens(ensemble, PART, TARGET_TYPES, at)
     assert together.token.tolist() == [token for row in TARGETS for token in row]

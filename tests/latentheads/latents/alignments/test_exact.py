@@ -166,3 +166,10 @@ def test_a_kl_made_without_a_graph_is_not_reused_in_one(kind: str) -> None:
     assert here.kl(guide)[0].requires_grad
     assert here.expected_log_likelihood(guide).requires_grad
     assert here.kl(guide)[0].requires_grad
+
+
+def test_sums_of_a_chain_compile() -> None:
+    priors, words = brute_force.pointings("chain"), brute_force.table("chain")
+    here, twin = (brute_force.summed("chain", priors, words) for _ in range(2))
+    compiled = torch.compile(here.expected_log_likelihood, backend="eager")
+    assert torch.equal(compiled(priors), twin.expected_log_likelihood(priors))

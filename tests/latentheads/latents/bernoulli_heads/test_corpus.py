@@ -243,6 +243,13 @@ def test_bootstrap_intervals() -> None:
     assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
 
 
+def test_one_sentence_has_no_interval() -> None:
+    posterior = made_up(sentences=1)
+    intervals = posterior.bootstrap(50)
+    assert intervals.width.isnan().all()
+    torch.testing.assert_close(intervals.inclusion, posterior.inclusion.expand(50, -1))
+
+
 def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
     """With small likelihoods log-odds are linear: their spread is that of a sum."""
     torch.manual_seed(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from pyro import poutine
+from torch import nn
 
 import latentheads as lh
 from latentheads.guides import GUIDES
@@ -129,6 +131,15 @@ def test_iwae_weights_of_new_samples_and_of_new_passes_agree() -> None:
     passes = lh.inference.importance(model, guide, batch, num_samples=100).log_weights
     resampled = lh.terms(model, guide, batch).enumeration.log_weights(2000)
     torch.testing.assert_close(passes.mean(0), resampled.mean(0), atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize("guide", ["tied", "exact"])
+def test_a_network_that_is_nan_is_named_in_one_line(guide: str) -> None:
+    model = build()
+    *_, norm = (module for module in model.modules() if isinstance(module, nn.LayerNorm))
+    norm.register_forward_hook(lambda _, __, output: output * math.nan)
+    with pytest.raises(FloatingPointError, match=r"^the bound is NaN: site \S+: .* not finite$"):
+        lh.evaluate(model, GUIDES[guide](model), [small_batch()], num_samples=2)
 
 
 @pytest.mark.parametrize("prior", PRIORS)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.models.adapters import Adapters
@@ -20,6 +21,15 @@ from tests.latentheads.latents.bernoulli_heads.models import (
 )
 from tests.tiny import counting, small_batch
 
+
+def weight_normed() -> Any:
+    """A model whose weights are parametrized: each has a list of modules."""
+    model = build()
+    for module in [part for part in model.modules() if isinstance(part, nn.Linear)]:
+        weight_norm(module)
+    return model
+
+
 CASES = {
     "two layers": lambda: build(),
     "encoder": lambda: build("encoder.0.self,encoder.1.self"),
@@ -27,6 +37,7 @@ CASES = {
     "pre-norm": lambda: build(norm="pre", share="none"),
     "n-grams": lambda: build(mixers="ngram", norm="pre"),
     "local": lambda: build(mixers="local,attention", windows=2),
+    "weight-normed": weight_normed,
     "tasks": lambda: build(adapters=Adapters(5, 2, 2)),
 }
 

@@ -183,9 +183,7 @@ def test_samples_of_the_tokens_stand_in_front(kind: str, form: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
-@every_form
-@every_kind
-@every_prior
+@in_turn(prior=PRIORS, kind=[*KINDS, *KINDS[::-1]], form=FORMS)
 def test_pyro_enumerates_the_choices_of_several_sentences(prior: str, kind: str, form: str) -> None:
     model, batch = build(kind, prior, **FORMS[form]), enumerable_batch(kind)
     exact = model.token_distribution(batch).log_evidence(batch.scored).sum()

@@ -77,6 +77,9 @@ def test_gates_are_made_as_the_options_say() -> None:
     assert of_decoder is not None
     assert of_decoder.attention_types == ("decoder-self",)
     assert gates.gating(3, ("decoder-cross",)) is None
+    default = GateOptions().gating(3)
+    assert default is not None
+    assert (default.gate_start, default.gate_temperature) == (3.0, 0.33)  # as docs/papers.md says
 
 
 def test_the_controller_of_gates_is_made_as_the_options_say() -> None:

@@ -166,6 +166,15 @@ def test_extreme_logits_stay_finite() -> None:
     assert start.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e7])
+def test_the_divergence_of_large_logits_is_exact_in_float32(size: float) -> None:
+    torch.manual_seed(0)
+    start = size * torch.randn(8, dtype=torch.float32)
+    divergence = kl_divergence(Subset(start, 4), Subset(torch.zeros_like(start), 4))
+    # one of the 70 subsets has all the mass
+    torch.testing.assert_close(divergence, torch.tensor(70.0).log().float(), rtol=1e-6, atol=0.0)
+
+
 def test_other_sizes_are_impossible() -> None:
     assert Subset(torch.zeros(3), 2).log_prob(torch.tensor([1.0, 0.0, 0.0])) == -torch.inf
     assert Group(torch.zeros(4), 2).log_prob(torch.tensor([1.0, 0.0, 1.0, 0.0])) == -torch.inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -52,6 +53,7 @@ def _unlabel(attention: WordAttention) -> WordAttention:
     return replace(attention, starts=unknown, ends=unknown)
 
 
+@cache
 def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
     attentions = [e if i < labelled else _unlabel(e) for i, e in enumerate(examples)]
@@ -60,7 +62,7 @@ def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
 
 def test_learning_shows_how_far_it_is() -> None:
     with showing_progress() as terminal:
-        _fit(2, number=2)
+        _fit.__wrapped__(2, 2)
     for what in ("learning heads", "testing heads", "testing labels"):
         assert what in terminal.getvalue()
 
