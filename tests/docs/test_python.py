@@ -52,7 +52,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
-    "docs/alignment-heads.md": 4,
+    "docs/alignment-heads.md": 5,
     "docs/report.md": 1,
     "docs/selecting.md": 1,
 }
@@ -452,11 +452,15 @@ def test_heads_are_switched_off_and_scaled() -> None:
 
 @pytest.mark.filterwarnings("ignore:no head has P above")  # the networks are not trained
 def test_alignment_heads_are_learned_from_an_example() -> None:
-    snippet, sounds, text, decoder_only = snippets("docs/alignment-heads.md")
+    snippet, sounds, listed, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
     example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.01, 0.05])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
-    run(snippet, names | {"examples": [example], "example": example})
+    names |= {"examples": [example], "example": example}
+    run(snippet, names)
+    run(listed, names)
+    heads = names["whisper"].generation_config.alignment_heads
+    assert heads == [list(head) for head in sorted(names["listed"])]
     found = {"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}
     program = "latentheads.contrib.speech.timing.time_words"
     with mock.patch(program, autospec=True, return_value=found) as timed:
