@@ -374,6 +374,7 @@ class Trainer:
                 path = self.folder.path
                 print_message(f"{path} is finished; {OVERWRITE} trains it anew", sys.stdout)
             self.checkpoint_manager.restore_reported()
+            self._end_training()
             return self.results if self.main else None
         try:
             self.train(self.quiet)
@@ -438,7 +439,7 @@ class Trainer:
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:
-        """Trains; afterwards the model has the weights for the report."""
+        """Trains; then model and guide have the weights for the report, and evaluation mode."""
         if self.main:
             self.checkpoint_manager.begin()
         self._started = True
@@ -451,6 +452,12 @@ class Trainer:
         Loop(self.engine, valid, seed, callbacks, manager.best, is_quiet).run()
         if self.main:
             self.checkpoint_manager.select_reported()
+        self._end_training()
+
+    def _end_training(self) -> None:
+        """Sets evaluation mode, in which bounds are computed; a further step trains again."""
+        self.model.eval()
+        self.guide.eval()
 
     def release(self) -> None:
         """Ends distributed training; the first process continues alone."""

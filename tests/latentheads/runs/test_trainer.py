@@ -76,7 +76,11 @@ def test_a_loop_over_seeds_that_are_not_given_is_no_second_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     first = trainer(corpus, out=None)
+    assert first.fit() is not None
+    assert [first.model.training, first.guide.training] == [False, False]
+    first.model.train()
     assert first.fit() is first.fit()
+    assert not first.model.training
     with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
         trainer(corpus, out=None).fit()
     with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
