@@ -68,9 +68,12 @@ def test_heads_that_show_different_words_are_joined() -> None:
 
 def test_times_are_those_of_the_programs() -> None:
     weights = torch.rand(4, 7, 43, generator=torch.Generator().manual_seed(0))
+    weights[:, [2, 6]] *= 5  # rows are divided by their sum, that of the end token too
     starts = dtw_starts(weights[[0, 3]], slice(1, -1))[[0, 1, 3]]
+    planted = example(*weights)
     errors = np.minimum(np.abs(starts - [0, 10, 30]), 5)
-    np.testing.assert_allclose(example(*weights).errors([0, 3]), errors, atol=1e-12)
+    np.testing.assert_allclose(planted.errors([0, 3]), errors, atol=1e-12)
+    assert replace(planted, positions=starts).errors([0, 3]).tolist() == [0, 0, 0]
 
 
 def test_ends_that_were_learned_are_those_of_the_programs_too() -> None:
