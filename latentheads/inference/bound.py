@@ -304,7 +304,11 @@ def _kl(q: Any, p: Any, log_ratio: Tensor) -> tuple[Tensor, str]:
     if q is p:
         return torch.zeros_like(log_ratio), "fixed" if isinstance(p, DeltaHeads) else "tied"
     exact = closed_form(q, p)
-    return (-log_ratio, "sampled") if exact is None else (exact.double().clamp_min(0), "analytic")
+    if exact is None:
+        return -log_ratio, "sampled"
+    kl = exact.double()
+    # rounding, in nats; what is further below 0 is a wrong formula, and shown
+    return torch.where(kl > -0.01, kl.clamp_min(0), kl), "analytic"
 
 
 @dataclass(frozen=True, slots=True)

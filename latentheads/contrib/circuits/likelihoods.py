@@ -83,12 +83,14 @@ class LogitDifference(SubsetLikelihood):
         prompts: Prompts,
     ) -> Float[Tensor, "*copy prompt"]:
         """The log-density of the whole network's difference."""
-        difference = logit_difference(whole, prompts)
+        right, wrong = _answer_logits(whole, prompts)
+        difference = right - wrong
         if self.spread is None and len(difference) < 2:
             raise ValueError("the spread of logit differences needs two prompts: give spread")
         spread = float(difference.double().std()) if self.spread is None else self.spread
-        # equal prompts differ by rounding, which is no spread
-        if self.spread is None and spread <= ROUNDING * float(difference.abs().max()):
+        # equal prompts differ by rounding of their logits, which is no spread
+        largest = float(max(right.abs().max(), wrong.abs().max()))
+        if self.spread is None and spread <= ROUNDING * largest:
             raise ValueError("the logit differences of all prompts are equal: give spread")
         error = (logit_difference(log_probs, prompts) - difference) / spread
         return -error.square() / 2 - math.log(spread) - math.log(2 * math.pi) / 2
@@ -106,10 +108,18 @@ def logit_difference(
     Raises:
         ValueError: They have no right and wrong tokens.
     """
+    right, wrong = _answer_logits(log_probs, prompts)
+    return right - wrong
+
+
+def _answer_logits(
+    log_probs: Float[Tensor, "*copy prompt scored token"], prompts: Prompts
+) -> tuple[Float[Tensor, "*copy prompt"], Float[Tensor, "*copy prompt"]]:
+    """The logit of the right tokens, and that of the wrong ones, at the last scored position."""
     if prompts.right is None or prompts.wrong is None:
         raise ValueError("a logit difference needs prompts with right and wrong tokens")
     last = log_probs[..., -1, :]
-    return _joint_logit(last, prompts.right) - _joint_logit(last, prompts.wrong)
+    return _joint_logit(last, prompts.right), _joint_logit(last, prompts.wrong)
 
 
 def _joint_logit(

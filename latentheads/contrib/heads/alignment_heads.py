@@ -354,7 +354,7 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half, or attention does not fit the
                 words: its :meth:`evidence` is far below that of the examples.
         """
-        (example,) = _list_examples([example], self.step)
+        (example,) = list_examples([example], self.step)
         return self.times(record_word_attention(network, example), level)
 
 
@@ -412,7 +412,7 @@ def alignment_heads(
             neither given nor known.
     """
     heads = get_cross_heads(network)
-    examples = _list_examples(examples, step)
+    examples = list_examples(examples, step)
     if teacher is not None:
         examples = [
             example if example.starts is not None else replace(example, starts=teacher(example))
@@ -427,7 +427,7 @@ def alignment_heads(
     return fit_alignment_heads(heads, attentions, options=options, chain=chain)
 
 
-def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
+def list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
     """Examples, with the step that is given."""
     if isinstance(examples, ForcedExample):
         raise ValueError("examples must be a list of ForcedExample, got one: write [example]")

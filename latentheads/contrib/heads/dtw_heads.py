@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentheads.checks import check_least, check_not_empty
 from latentheads.console import show_progress
-from latentheads.contrib.heads.alignment_heads import AlignmentHeads
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads, list_examples
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.boundaries.dtw import normalise, smooth_heads, warp_average
 from latentheads.contrib.heads.word_attention import (
@@ -67,8 +67,9 @@ class WarpedExample:
         # rows that predict a token of the text, or its end
         smooth = smooth_heads(normalise(weights))[:, first - 1 : -1]
         tokens = np.array(words)[:, : len(times)].T.flatten()
+        rows = np.minimum(tokens - first, smooth.shape[1] - 1)  # the last word may have the end
         medians = np.concatenate([of_kind.median for of_kind in times.values()])
-        return cls(smooth, tokens - first, medians / step)
+        return cls(smooth, rows, medians / step)
 
     def errors(self, heads: Sequence[int]) -> Float[np.ndarray, " boundary"]:
         """How far boundaries by the mean of some heads are from those that are wanted."""
@@ -87,8 +88,8 @@ def heads_for_dtw(
     Such programs do not know the lags of heads, so the most informative heads are not the best for
     them. This list is chosen so that dynamic time warping of the mean of its heads, as OpenAI's
     code has it, gives starts, and ends if they were learned, that are near those of
-    :meth:`AlignmentHeads.times`. No label is used. The head that lowers the mean error most is
-    added, until none does.
+    :meth:`AlignmentHeads.times`. No label is used. Of the 24 heads that are nearest by themselves,
+    that which lowers the mean error most is added, until none does.
 
     Args:
         heads: What :func:`latentheads.alignment_heads` has learned.
@@ -97,7 +98,7 @@ def heads_for_dtw(
         most: Most heads.
 
     Raises:
-        ValueError: An example is of text, or wrong.
+        ValueError: An example is of text or wrong, or has another step than the heads.
 
     ::
 
@@ -106,14 +107,15 @@ def heads_for_dtw(
         whisper.generation_config.alignment_heads = to_generation_config(listed)
     """
     warped = []
-    for example in show_progress(examples, "reading attention", "example"):
+    listed = list_examples(examples, heads.step)
+    for example in show_progress(listed, "reading attention", "example"):
         check_example(example)
         if "input_ids" in example.inputs:
             raise ValueError("examples must be of sound: no program warps text")
         # the query at the end token counts where heads are standardised
         whole = replace(example, tokens=[*example.tokens, example.tokens[-1]])
         weights = record_cross_attention(network, whole)
-        attention = to_word_attention(weights[:, :-1], replace(example, step=heads.step))
+        attention = to_word_attention(weights[:, :-1], example)
         times = heads.times(attention, bounded=False)
         warped.append(WarpedExample.of(weights, example.words, times, heads.step))
     return choose_for_dtw(heads.heads, warped, most)

@@ -256,6 +256,15 @@ def test_rounding_makes_no_closed_form_negative(batch: Batch, seed: int) -> None
     assert min(float(kl.min()) for kl in kls) >= 0
 
 
+def test_a_wrong_closed_form_is_not_hidden(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "latentheads.inference.bound.closed_form", lambda q, p: torch.full(q.batch_shape, -0.5)
+    )
+    model = build().eval()
+    kls = terms(model, attach("cascaded", model), batch).kl.values()
+    assert all((kl == -0.5).all() for kl in kls)
+
+
 def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
     model = build("language-model", blocks="none").eval()
 

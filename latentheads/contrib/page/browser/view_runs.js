@@ -42,7 +42,7 @@ function drawBounds(run, box) {
     ]);
     const notes = [other.recipe, other.finished ? other.other : "not finished"].filter(isKnown);
     // a recipe breaks behind its +, not within a word
-    const parts = (words) => words.split(/(?<=\+)/).flatMap((part, index) => (index ? [make("wbr", {}), part] : [part]));
+    const parts = (words) => words.split("+").flatMap((part, index) => (index ? ["+", make("wbr", {}), part] : [part]));
     return [[open, ...notes.map((words) => make("div", { class: "soft" }, parts(words)))], ...figures];
   });
   const words = shown.map((name) => make("li", {}, make("b", {}, DATA.scores[name].title), `: ${DATA.scores[name].meaning}`));

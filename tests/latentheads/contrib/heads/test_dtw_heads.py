@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from latentheads.contrib.heads.dtw_heads import WarpedExample, choose_for_dtw, h
 from latentheads.contrib.heads.word_attention import ForcedExample, record_cross_attention
 from tests.latentheads.contrib.hf.networks import FRAMES, IDS, bart, whisper
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 WORDS = [(2, 3), (3, 5), (5, 6)]
 ROWS = [0, 10, 20, 30, 37]
@@ -34,7 +36,9 @@ def attention(shown: list[bool], lead: int = 0) -> Tensor:
     return weights
 
 
-def example(*heads: Tensor, with_ends: bool = False) -> WarpedExample:
+def example(
+    *heads: Tensor, with_ends: bool = False, words: Sequence[tuple[int, int]] = WORDS
+) -> WarpedExample:
     """Of words at 0, 10 and 30, with a position of .02 seconds."""
     positions = {"starts": [0.0, 10.0, 30.0], "ends": [10.0, 30.0, 37.0]}
     times = {
@@ -42,7 +46,7 @@ def example(*heads: Tensor, with_ends: bool = False) -> WarpedExample:
         for kind, values in positions.items()
         if kind == "starts" or with_ends
     }
-    return WarpedExample.of(torch.stack(heads), WORDS, times, 0.02)
+    return WarpedExample.of(torch.stack(heads), words, times, 0.02)
 
 
 def test_a_head_that_shows_all_words_is_enough_and_one_that_leads_is_left_out() -> None:
@@ -64,9 +68,12 @@ def test_heads_that_show_different_words_are_joined() -> None:
 
 def test_times_are_those_of_the_programs() -> None:
     weights = torch.rand(4, 7, 43, generator=torch.Generator().manual_seed(0))
+    weights[:, [2, 6]] *= 5  # rows are divided by their sum, that of the end token too
     starts = dtw_starts(weights[[0, 3]], slice(1, -1))[[0, 1, 3]]
+    planted = example(*weights)
     errors = np.minimum(np.abs(starts - [0, 10, 30]), 5)
-    np.testing.assert_allclose(example(*weights).errors([0, 3]), errors, atol=1e-12)
+    np.testing.assert_allclose(planted.errors([0, 3]), errors, atol=1e-12)
+    assert replace(planted, positions=starts).errors([0, 3]).tolist() == [0, 0, 0]
 
 
 def test_ends_that_were_learned_are_those_of_the_programs_too() -> None:
@@ -75,6 +82,11 @@ def test_ends_that_were_learned_are_those_of_the_programs_too() -> None:
     assert planted.errors([0]).tolist() == pytest.approx([0] * 6)
     assert planted.errors([1])[5] > 0
     assert choose_for_dtw(HEADS[:2], [planted]) == [(0, 0)]
+
+
+def test_a_last_word_that_has_the_end_token_ends_where_that_is_predicted() -> None:
+    planted = example(attention([True] * 5), with_ends=True, words=[*WORDS[:2], (5, 7)])
+    assert planted.rows.tolist() == [0, 1, 3, 1, 3, 4]
 
 
 @pytest.mark.filterwarnings("ignore:no head has P above")
@@ -95,6 +107,10 @@ def test_the_network_is_read_as_the_programs_read_it() -> None:
         heads_for_dtw(heads, network, sounds, most=0)
     with pytest.raises(ValueError, match=r"^examples must be at least one, got none$"):
         heads_for_dtw(heads, network, [])
+    with pytest.raises(ValueError, match=r"^examples must be a list of ForcedExample, got one"):
+        unchecked(heads_for_dtw)(heads, network, sounds[0])
+    with pytest.raises(ValueError, match=r"^examples\[0\] has a step of 1, got step=0.02$"):
+        heads_for_dtw(heads, network, [replace(sounds[0], step=1.0)])
     text = ForcedExample({"input_ids": IDS[:1]}, [1, 3, 5, 1], [(1, 2)])
     with pytest.raises(ValueError, match=r"^examples must be of sound: no program warps text$"):
         heads_for_dtw(heads, bart(), [text])

@@ -192,11 +192,12 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
 def test_a_curve_has_a_gap_where_its_value_is_not_known(tmp_path: Path) -> None:
     facts = gather_facts(make_run(tmp_path / "run", small_corpus()), "")
     curves = {"steps": [1, 2, 3, 4, 5], "bound": {"elbo": [1.0, 2.0, None, 3.0, 4.0]}}
-    facts |= {"curves": curves, "sentences": [], "name": "run"}
+    facts |= {"curves": curves, "sentences": [], "name": "run", "recipe": "cascaded+copy"}
     page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": [facts]})
     (tmp_path / "page.html").write_text(page)
     body = body_of(tmp_path / "page.html", "#view=all")
     assert "errors" not in body, body["errors"]
+    assert "cascaded+<wbr>copy" in body["dom"]
     paths = re.findall(r'<path d="(M[^"]*)" fill="none"', body["dom"])
     assert [(path.count("M"), path.count("L")) for path in paths] == [(2, 2)]
 

@@ -12,3 +12,8 @@ def test_a_folder_whose_name_is_no_text_has_a_page() -> None:
     page = fill_page({"runs": [{"name": name, "path": f"/{name}"}]})
     assert "<title>latentheads: caf?</title>" in page
     assert '"path":"/caf?"' in page
+
+
+def test_scripts_have_no_lookbehind_which_older_browsers_do_not_parse() -> None:
+    page = fill_page({"runs": [{"name": "run", "path": "/run"}]})
+    assert "(?<" not in page
