@@ -255,7 +255,7 @@ pd.DataFrame(rows).T.round(1)
 # %% [markdown]
 # The first four columns are the per cent of 93 starts that lie so near to the truth; *covered* is
 # the per cent of 90 % intervals that hold the true start. Five labelled sentences bring 96 % of the
-# starts within 50 ms; with no label 92 % are, and warping has 17 %. The coverage, 91 and 88 %, does
+# starts within 50 ms; with no label 92 % are, and warping has 16 %. The coverage, 91 and 89 %, does
 # not differ significantly from 90 % with so few words. Part of the error of warping is one common
 # delay: without it warping is better, but far from this (`docs/alignment-heads.md`).
 #

@@ -343,13 +343,13 @@ LISTS = {
 PROGRAMS = {"openai": "OpenAI's code", "transformers": "`transformers`"}
 
 
-def list_lines() -> list[str]:
+def list_lines(part_file: str = "lists") -> list[str]:
     """A line for each list of heads that a program averages and warps."""
     lines = []
     for part, title in LIST_SETS.items():
         for program, of in PROGRAMS.items():
             for name, listed in LISTS.items():
-                row = read("lists")[part][program][name]
+                row = read(part_file)[part][program][name]
                 cells = [title, of, listed, f"{row['heads']}", _cells(row).removesuffix(" | ")]
                 cells += [
                     "" if name == "openai" else _difference(row["less_openai"][limit])
@@ -368,10 +368,14 @@ PAGE_LISTS = {
 
 
 def short_list_lines() -> list[str]:
-    """A line for each list of heads in OpenAI's code: sentences, digits."""
+    """A line for each list of heads in OpenAI's code: sentences and digits, of each network."""
     lines = []
     for name, title in PAGE_LISTS.items():
-        rows = (read("lists")[part]["openai"][name] for part in ("test", "digits-test"))
+        rows = (
+            read(file)[part]["openai"][name]
+            for file in ("lists", "base-en-lists")
+            for part in ("test", "digits-test")
+        )
         shares = (row["within"]["50 ms"] for row in rows)
         cells = " | ".join(f"{share} [{low}, {high}]" for share, low, high in shares)
         lines.append(f"| {title} | {cells} |")
@@ -397,6 +401,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "natural speech": recording_lines,
     "long sounds": long_lines,
     "lists": list_lines,
+    "lists of base": lambda: list_lines("base-en-lists"),
     "lists, in short": short_list_lines,
     "a forced aligner": aligner_lines,
     "heads and a forced aligner": taught_lines,
@@ -466,10 +471,13 @@ def test_the_page_has_the_coverage_and_the_misfits_of_the_results() -> None:
 
 def test_the_page_says_what_other_programs_make_of_lists() -> None:
     page = " ".join(PAGES[0].read_text("utf-8").split())
-    rows = [read("lists")[part]["openai"]["dtw"] for part in ("test", "digits-test")]
-    clean, digits = (_difference(row["less_openai"]["50 ms"]) for row in rows)
-    assert f"OpenAI's list in points: {clean} and {digits} The list" in page
-    assert f"Of {rows[0]['boundaries']} starts and {rows[1]['boundaries']} boundaries" in page
+    for name, file in (("tiny.en", "lists"), ("base", "base-en-lists")):
+        rows = [read(file)[part]["openai"]["dtw"] for part in ("test", "digits-test")]
+        clean, digits = (_difference(row["less_openai"]["50 ms"]) for row in rows)
+        assert f"{name} {clean} and {digits}" in page
+        assert f"Of {rows[0]['boundaries']} starts and {rows[1]['boundaries']} boundaries" in page
+    worse = read("base-en-lists")["test"]["transformers"]["dtw"]["less_openai"]["200 ms"]
+    assert f"within 200 ms, {_difference(worse)}" in page
 
 
 def _share(row: dict[str, Any]) -> str:

@@ -94,7 +94,7 @@ def heads_for_dtw(
     Args:
         heads: What :func:`latentheads.alignment_heads` has learned.
         network: The network.
-        examples: Examples of sound; some twenty sentences.
+        examples: Examples of sound, such as those that the heads were learned from.
         most: Most heads.
 
     Raises:
@@ -106,6 +106,7 @@ def heads_for_dtw(
         listed = heads_for_dtw(heads, whisper, examples)
         whisper.generation_config.alignment_heads = to_generation_config(listed)
     """
+    check_least({"most": most}, most=1)
     warped = []
     listed = list_examples(examples, heads.step)
     for example in show_progress(listed, "reading attention", "example"):
@@ -132,7 +133,6 @@ def choose_for_dtw(
         most: Most heads.
     """
     check_not_empty("examples", examples)
-    check_least({"most": most}, most=1)
 
     def mean_error(some: Sequence[int]) -> float:
         return float(np.concatenate([example.errors(some) for example in examples]).mean())
