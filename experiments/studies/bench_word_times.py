@@ -215,6 +215,47 @@ def _measure_forced(options: Namespace, sets: dict[str, list[CachedUtterance]]) 
     }
 
 
+def _measure_lists(sets: dict[str, list[CachedUtterance]]) -> dict[str, Any]:
+    """What other programs make of lists of heads that are learned without labels."""
+    result: dict[str, Any] = {}
+    for part, pool in POOLS.items():
+        heads = _fit(sets[pool], 0, 0, FitOptions(kinds=1 if part == "sentences" else 2))
+        warped = list_for_dtw(heads, sets[pool])
+        result |= {name: measure_lists(heads, warped, sets[name]) for name in TESTS[part]}
+    return result
+
+
+def _measure_part(options: Namespace, sets: dict[str, list[CachedUtterance]]) -> dict[str, Any]:
+    """The results of a part; the cache has none."""
+    if options.part == "forced":
+        return _measure_forced(options, sets)
+    if options.part == "lists":
+        return _measure_lists(sets)
+    if options.part == "recordings":
+        recorder = Recorder(options.network, options.language)
+        return measure_agreement(options.sounds, recorder, sets["pool"])
+    if options.part == "long":
+        recorder = Recorder(options.network, options.language)
+        spoken = list(sentences(options.multi30k))
+        return {
+            name: measure_long(recorder, [u for u in spoken if u.name.startswith(f"{name}/")])
+            for name in LONG
+        }
+    if options.part == "stability":
+        return measure_stability(
+            [u for name in ("pool", "dev", "test", "other") for u in sets[name]]
+        )
+    if options.part == "heads":
+        heads = _fit(sets["pool"], 5, 0, FitOptions())
+        return {
+            "table": [_row(row) for row in heads.table()],
+            "misfit": measure_misfit(sets),
+            "information": measure_information([*sets["pool"], *sets["test"]]),
+        }
+    pools = read_cache(options.pool) if options.pool else sets
+    return measure(sets, pools[POOLS[options.part]], options.part)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
@@ -238,39 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sets = {} if options.part == "long" else read_cache(options.cache)
         if options.part not in ("sentences", "long") and "dev" not in sets:
             raise ValueError(f"{options.cache} has no English, which {options.part} needs")
-        if options.part == "forced":
-            result: dict[str, Any] = _measure_forced(options, sets)
-        elif options.part == "recordings":
-            recorder = Recorder(options.network, options.language)
-            result = measure_agreement(options.sounds, recorder, sets["pool"])
-        elif options.part == "long":
-            recorder = Recorder(options.network, options.language)
-            spoken = list(sentences(options.multi30k))
-            result = {
-                name: measure_long(recorder, [u for u in spoken if u.name.startswith(f"{name}/")])
-                for name in LONG
-            }
-        elif options.part == "lists":
-            result = {}
-            for part, pool in POOLS.items():
-                kinds = 1 if part == "sentences" else 2
-                heads = _fit(sets[pool], 0, 0, FitOptions(kinds=kinds))
-                warped = list_for_dtw(heads, sets[pool])
-                result |= {name: measure_lists(heads, warped, sets[name]) for name in TESTS[part]}
-        elif options.part == "stability":
-            result = measure_stability(
-                [u for name in ("pool", "dev", "test", "other") for u in sets[name]]
-            )
-        elif options.part == "heads":
-            heads = _fit(sets["pool"], 5, 0, FitOptions())
-            result = {
-                "table": [_row(row) for row in heads.table()],
-                "misfit": measure_misfit(sets),
-                "information": measure_information([*sets["pool"], *sets["test"]]),
-            }
-        else:
-            pools = read_cache(options.pool) if options.pool else sets
-            result = measure(sets, pools[POOLS[options.part]], options.part)
+        result = _measure_part(options, sets)
         inputs = {name: vars(options)[name] for name in GROUPS["data"]}
         named = (
             f"--{name} {Path(value).name}"

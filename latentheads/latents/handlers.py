@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import torch
 from pyro.poutine.messenger import Messenger
@@ -11,10 +12,13 @@ from torch import Tensor
 from latentheads.guide import ModelGuide
 from latentheads.latents.active_heads import Selection
 from latentheads.latents.selector import SelectionFamily
+from latentheads.passes import one_at_a_time
 
 
 class WithSelection(Messenger):
     """Set every selection of heads to the mode of its posterior: the same at every decoding step.
+
+    Only one thread enters at a time: Pyro has one stack of handlers.
 
     Args:
         guide: The guide; one without a selection changes nothing.
@@ -26,6 +30,17 @@ class WithSelection(Messenger):
         super().__init__()
         self.families = {} if guide is None else guide.find_posteriors(SelectionFamily)
         self.num_samples = num_samples
+
+    def __enter__(self) -> Self:
+        with ExitStack() as contexts:
+            contexts.enter_context(one_at_a_time())
+            super().__enter__()
+            self._contexts = contexts.pop_all()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        with self._contexts:
+            super().__exit__(*exception)
 
     def _pyro_sample(self, msg: Any) -> None:
         family = self.families.get(msg["name"])

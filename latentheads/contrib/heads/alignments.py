@@ -45,7 +45,6 @@ from latentheads.metrics.resampling import (
 )
 from latentheads.model import HeadModel
 from latentheads.names import Block
-from latentheads.passes import one_at_a_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -325,7 +324,7 @@ def score_attention(
     if guide is not None:
         check_pair(model, guide)
     links = _LinkCollector(part)
-    with one_at_a_time(), WithSelection(guide):
+    with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
             before, after = ATTENTION
             links.add(before, heads, weights, batch)

@@ -37,7 +37,6 @@ from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.options import Count, Size, from_dict, options_class
-from latentheads.passes import one_at_a_time
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
@@ -139,7 +138,7 @@ def analyse_heads(
         parses: Parsed sentences, for syntactic roles.
         name: Name of the model in figures; by default its own name.
     """
-    with one_at_a_time(), WithSelection(trained.guide):
+    with WithSelection(trained.guide):
         return _HeadAnalysis(trained, corpus, part, options, parses, name or trained.name).report()
 
 

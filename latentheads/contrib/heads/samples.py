@@ -20,7 +20,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
-from latentheads.passes import one_at_a_time
 
 BAND = (0.1, 0.9)
 """The quantiles at the ends of the band."""
@@ -70,7 +69,7 @@ def sample_weights(
     check_least({"num_samples": num_samples}, num_samples=2)
     check_batch(batch)
     weights_of_blocks: dict[str, list[Tensor]] = {}
-    with one_at_a_time(), WithSelection(guide):
+    with WithSelection(guide):
         for _, heads in record_heads(model, [batch] * num_samples, guide, seed):
             for block in heads.attention_blocks:
                 weights_of_blocks.setdefault(block.name, []).append(heads[block.name].weights)

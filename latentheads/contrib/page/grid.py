@@ -28,7 +28,6 @@ from latentheads.names import (
     latent_of,
     layer_of,
 )
-from latentheads.passes import one_at_a_time
 from latentheads.runs.run import Run
 
 Values = Mapping[str, Tensor]
@@ -53,7 +52,7 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
     blocks, model = list_blocks(run), run.model
     attention_names = {block.name for block in blocks if block.attention_type == ALIGNMENT}
     attention_names |= {block.name for block in Recording(model).attention_blocks}
-    with one_at_a_time(), WithSelection(run.guide):
+    with WithSelection(run.guide):
         measures = measure(model, batches(part, PAIR_BATCH_TOKENS, shuffle=False))
         importance = gradient_importance(model, batches(part, PAIR_BATCH_TOKENS, shuffle=False))
     disagreement = {
@@ -100,7 +99,7 @@ def gather_pairs(divergences: Divergence) -> dict[str, Any]:
 
 def measure_distances(run: Run, part: Part) -> Divergence:
     """Computes the divergence between the heads of all attention blocks on some sentences."""
-    with one_at_a_time(), WithSelection(run.guide):
+    with WithSelection(run.guide):
         return divergence(run.model, batches(part, PAIR_BATCH_TOKENS, shuffle=False), latent=False)
 
 

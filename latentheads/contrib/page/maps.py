@@ -26,7 +26,6 @@ from latentheads.contrib.page.packing import pool_weights, pooling_stride, quant
 from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import Links
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
-from latentheads.passes import one_at_a_time
 from latentheads.runs.run import Run
 
 Weights = Float[Tensor, "draw head row column"]
@@ -155,7 +154,7 @@ def gather_maps(
     Selections of heads are set to their mode.
     """
     model, guide = run.model, run.guide
-    with one_at_a_time(), WithSelection(guide):
+    with WithSelection(guide):
         recordings = (heads for _, heads in record_heads(model, [batch] * num_samples, guide, seed))
         posterior = _collect_weights(recordings, tokens)
     prior = _collect_weights(record_prior_heads(model, guide, batch, num_samples, seed), tokens)

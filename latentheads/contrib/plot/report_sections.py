@@ -17,7 +17,6 @@ from latentheads.contrib.plot.training import draw_bound, draw_kl
 from latentheads.corpora.batches import batches
 from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
-from latentheads.passes import one_at_a_time
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.trained_model import TrainedModel
 
@@ -29,7 +28,7 @@ def report_divergence(reporter: Reporter) -> dict[str, Any]:
     """How far apart the heads are, and the plot of it."""
     validation = batches(reporter.corpus.valid, PAIR_BATCH_TOKENS, shuffle=False)
     limit = MAX_BLOCKS if reporter.settings.data.block_size else None
-    with one_at_a_time(), WithSelection(reporter.guide):
+    with WithSelection(reporter.guide):
         heads = divergence(reporter.model, islice(validation, limit))
     title = f"{reporter.title}: plug-in heads, validation"
     _save(reporter, "divergence", draw_divergence, heads, title)

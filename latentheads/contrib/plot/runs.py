@@ -28,7 +28,6 @@ from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.alignment import Link
 from latentheads.names import SELECTION, attention_type_of
-from latentheads.passes import one_at_a_time
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 
@@ -140,7 +139,7 @@ def divergence(
     if not isinstance(part, Part):
         check_choice("part", part, PARTS, ", or one of a corpus, as corpus.test")
     text = (part if isinstance(part, Part) else getattr(run.corpus, part)).first(sentences)
-    with one_at_a_time(), WithSelection(run.guide):
+    with WithSelection(run.guide):
         guide = run.guide if sampled else None
         text_batches = batches(text, PAIR_BATCH_TOKENS, shuffle=False)
         measured = measure_divergence(run.model, text_batches, guide, latent=False)

@@ -50,10 +50,10 @@ function scaleOf(lines, { decades, zero, negated }) {
 }
 
 function drawLine(line, x, { y, shows }, sign) {
-  const at = (left, value) => `${left.toFixed(1)} ${y(value).toFixed(1)}`;
   const path = line.values.map((value, index) => {
     if (!shows(value)) return ""; // a gap: what is not known is not drawn as if it lay between
-    return `${index && shows(line.values[index - 1]) ? "L" : "M"}${at(x(line.steps[index]), value)}`;
+    const move = index && shows(line.values[index - 1]) ? "L" : "M";
+    return `${move}${x(line.steps[index]).toFixed(1)} ${y(value).toFixed(1)}`;
   });
   const points = line.values.map((value, index) => [x(line.steps[index]), value]).filter(([, value]) => shows(value));
   const width = line.thin ? 1.2 : 2.2;
