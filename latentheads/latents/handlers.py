@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any
 
 import torch
 from pyro.poutine.messenger import Messenger
@@ -31,7 +31,7 @@ class WithSelection(Messenger):
         self.families = {} if guide is None else guide.find_posteriors(SelectionFamily)
         self.num_samples = num_samples
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> WithSelection:
         with ExitStack() as contexts:
             contexts.enter_context(one_at_a_time())
             super().__enter__()
