@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
@@ -11,26 +11,50 @@ from torch import Tensor
 from latentheads.passes import one_at_a_time
 
 
+def get_noise(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators that a pass on a device draws from, by device type."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_noise(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Restores states of :func:`get_noise`."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def kept_noise(device: torch.device) -> AbstractContextManager[None]:
+    """Context after which the generators of :func:`get_noise` go on as if it had not been."""
+    return torch.random.fork_rng(_cuda(device))
+
+
+def _cuda(device: torch.device) -> list[torch.device]:
+    """The device if it has a generator of its own."""
+    return [device] if device.type == "cuda" else []
+
+
 class NoiseStream:
     """A random number stream of its own, which continues where it stopped."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
-        self._devices = {"cpu": torch.device("cpu")}
-        if device.type == "cuda":
-            self._devices["cuda"] = device
+        self._device = device
         self._is_active = False
         self.seed(seed)
 
     @property
     def states(self) -> dict[str, Tensor]:
         """The state of every device's generator, by device type."""
-        return self._get_states() if self._is_active else self._states
+        return get_noise(self._device) if self._is_active else self._states
 
     def seed(self, seed: int) -> None:
         """Restart from a seed."""
+        devices = [torch.device("cpu"), *_cuda(self._device)]
         self._states = {
-            kind: torch.Generator(device).manual_seed(int(seed)).get_state()
-            for kind, device in self._devices.items()
+            device.type: torch.Generator(device).manual_seed(int(seed)).get_state()
+            for device in devices
         }
 
     def set(self, states: Mapping[str, Tensor]) -> None:
@@ -43,22 +67,13 @@ class NoiseStream:
 
         PyTorch has one generator for all threads, so that only one enters at a time.
         """
-        cuda = self._devices.get("cuda")
-        with one_at_a_time(), torch.random.fork_rng([] if cuda is None else [cuda]):
-            torch.set_rng_state(self._states["cpu"])
-            if cuda is not None:
-                torch.cuda.set_rng_state(self._states["cuda"], cuda)
+        with one_at_a_time(), kept_noise(self._device):
+            set_noise(self._states, self._device)
             self._is_active = True
             try:
                 yield
             finally:
-                self._states, self._is_active = self._get_states(), False
-
-    def _get_states(self) -> dict[str, Tensor]:
-        states = {"cpu": torch.get_rng_state()}
-        if (cuda := self._devices.get("cuda")) is not None:
-            states["cuda"] = torch.cuda.get_rng_state(cuda)
-        return states
+                self._states, self._is_active = get_noise(self._device), False
 
 
 @contextmanager

@@ -7,6 +7,7 @@ captured batch, such as a shape, a branch or a number that Python read, would st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from latentheads.training.graphs import Captured
 from tests.second_device import FarTensor
 
 
@@ -46,6 +48,15 @@ class Capture(TorchDispatchMode):
                 if new.near is not output.near:  # was written in place
                     # an output of other sizes has no room
                     output.near.copy_(new.near.view_as(output.near))
+
+
+def capture_operations(
+    work: Callable[[], Captured], pool: Any
+) -> tuple[Captured, Callable[[], None]]:
+    """Captures operations on the second device."""
+    with Capture() as capture:
+        outputs = work()
+    return outputs, capture.replay
 
 
 def _is_view(func: Any) -> bool:

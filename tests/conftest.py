@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from latentheads.batch import Batch
 from tests.experiments.programs import unpainted
+from tests.second_device import There, gpu, second_device
 from tests.tiny import NoiseTape, small_batch
 from tests.typechecking import begin_test
 
@@ -73,6 +74,12 @@ def reproducible() -> Iterator[None]:
     with pyro.validation_enabled(True):
         yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def there(request: pytest.FixtureRequest) -> There:
+    """Opens the device: a GPU where one is asked for."""
+    return gpu if request.config.getoption("--device") == "cuda" else second_device
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -27,6 +27,9 @@ aten = torch.ops.aten
 
 NAME = "meta"
 """What the device is called: a kind that torch knows, and of which this machine has one."""
+
+READ = "_local_scalar_dense"
+"""A number that Python asks for."""
 
 READS = {
     *(aten._local_scalar_dense, aten.equal, aten.nonzero, aten.masked_select, aten.bincount),
@@ -63,6 +66,10 @@ class FarTensor(Tensor):
 
     def numpy(self, **_: Any) -> Any:
         raise TypeError("numpy reads tensors of the CPU alone")
+
+
+There = Callable[..., AbstractContextManager[Any]]
+"""Opens the device; with ``own_noise`` a GPU draws from a generator of its own."""
 
 
 class SecondDevice(TorchDispatchMode):
@@ -138,6 +145,11 @@ def near(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [*map(near, value)]
     return value.near if isinstance(value, FarTensor) else value
+
+
+def home(values: Sequence[Tensor]) -> list[Tensor]:
+    """Some tensors on the CPU."""
+    return [near(value).detach().cpu() for value in values]
 
 
 def _moved(actual: Any) -> Any:

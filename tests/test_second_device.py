@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +37,12 @@ from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.pruning import remove_heads
 from latentheads.training import checkpoints
-from latentheads.training.engine import Engine
-from latentheads.training.options import make_training
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.latentheads.latents.bernoulli_heads.models import build as gated
 from tests.latentheads.latents.bernoulli_heads.models import language_model as gated_text
-from tests.latentheads.training.engines import part
-from tests.second_device import NAME, gpu, near, second_device
+from tests.latentheads.training.engines import make_engine, update
+from tests.second_device import NAME, READ, There, home, second_device
 from tests.tiny import (
     FORMS,
     KINDS,
@@ -61,9 +57,6 @@ from tests.tiny import (
 
 pytestmark = pytest.mark.device
 
-READ = "_local_scalar_dense"
-"""A number that Python asks for."""
-
 NETWORKS: dict[str, dict[str, Any]] = {
     "local": {"mixers": "local", "windows": "2", "layers": 1},
     "mixed": {"mixers": "ngram,local,attention", "windows": "3,2,5", "layers": 3},
@@ -74,8 +67,6 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "slices": {"mixers": "ngram", "windows": "2", "layers": 1, "ngram_slices": True},
     "smoothed": {"label_smoothing": 0.1, "layers": 1},
 }
-There = Callable[..., AbstractContextManager[Any]]
-"""Opens the device; with ``own_noise`` a GPU draws from a generator of its own."""
 
 GRADIENTS: dict[str, Callable[..., Any]] = {
     "straight-through": Head_ELBO,
@@ -102,23 +93,12 @@ def gradients(loss: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     return value.detach(), [p.grad.clone() for p in loss.parameters() if p.grad is not None]
 
 
-def home(values: Sequence[Tensor]) -> list[Tensor]:
-    """The same on the CPU."""
-    return [near(value).detach().cpu() for value in values]
-
-
 def tensors_of(batch: Batch) -> list[Tensor]:
     """All that a batch holds."""
     return [value for value in vars(batch).values() if isinstance(value, Tensor)]
 
 
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
-
-
-@pytest.fixture
-def there(request: pytest.FixtureRequest) -> There:
-    """Opens the device: a GPU where one is asked for."""
-    return gpu if request.config.getoption("--device") == "cuda" else second_device
 
 
 def assert_same_there(
@@ -310,24 +290,6 @@ def test_no_gate_waits(batch: Batch, there: There) -> None:
         closing.on_step_end(5)
         device.assert_waited([])
         assert float(model.l0_penalty.value) > 0
-
-
-def make_engine(device: str, **options: Any) -> Engine:
-    torch.manual_seed(0)
-    model = build(prior="cascaded", layers=1)
-    guide = attach("tied", model).to(device)
-    if "precision" in options:  # half of float64 is refused
-        model, guide = model.float(), guide.float()
-    plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
-    return Engine(model.to(device), guide, part(), make_training(plan), seed=5)
-
-
-def update(engine: Engine, number: int) -> list[Tensor]:
-    """Some updates further; the weights then."""
-    with engine.noise.active():
-        for given in islice(engine.loader.steps(engine.loader_state), number):
-            engine._update(engine.objective, given)
-    return [weight.detach().clone() for weight in engine.objective.parameters()]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ train.en and train.de. Part after part, each job a process of its own:
     agreement   the bound in float32, bfloat16 and float16 against the CPU's in float64
     bench, length, decoding   the benchmarks
     speed       a step beside nn.Transformer with fused attention, and waits of the CPU within it
+    graphs      the same, each row replayed as a CUDA graph, nn.Transformer too
     compiled    the same, each row given to torch.compile, nn.Transformer too
     train       compare.py on Multi30k to the end, recipe after recipe, seed after seed
     large       a network of IWSLT's size on the largest corpus at hand

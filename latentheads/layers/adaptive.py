@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,7 +38,12 @@ class AdaptiveTable(nn.Module):
         width: Model width d.
         cutoffs: First token id of each band after the first; low ids are the most frequent.
         div_value: Ratio of the widths of successive bands.
+
+    Attributes:
+        synchronises: Whether a step waits for a GPU.
     """
+
+    synchronises: ClassVar[bool] = True
 
     def __init__(
         self, vocab_size: int, width: int, cutoffs: Sequence[int], div_value: int = 4

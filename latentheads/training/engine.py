@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, cast
 
 import pyro
@@ -29,6 +30,7 @@ from latentheads.noise import NoiseStream
 from latentheads.passes import passes
 from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
+from latentheads.training.graphs import SEEN, StepGraphs
 from latentheads.training.loss_modules import (
     has_differentiable_loss,
     make_loss_module,
@@ -118,6 +120,8 @@ class Engine:
             )
         self.processes = 1 if accelerator is None else accelerator.num_processes
         self.rank = 0 if accelerator is None else accelerator.process_index
+        if training.graph and self.processes > 1:
+            raise ValueError(f"graph captures steps of one process, got {self.processes}: drop it")
         self.loader = self._make_loader(source)
         self.objective = make_loss_module(self.elbo, model, guide)
         if isinstance(self.elbo, Head_ELBO):
@@ -127,9 +131,10 @@ class Engine:
         self.optimizers = Optimizers(
             training.optimizer.make(self.objective, training.learning_rate)
         )
-        parameters = self.objective.parameters()
+        parameters = list(self.objective.parameters())
         self.precision = choose_precision(training.precision, parameters, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
+        self.graphs = StepGraphs(parameters, self.device) if training.graph else None
         self.step = 0
         self.loader_state = LoaderState()
         self.stopped = self._checked = False
@@ -206,6 +211,11 @@ class Engine:
                     for callback in callbacks:
                         callback.on_save()
                 started = time.perf_counter()
+        if self.graphs is not None and not self.graphs.replays:
+            warnings.warn(
+                f"graph captured no step: no kind of batch came more than {SEEN} times",
+                stacklevel=2,
+            )
 
     def _report_once(
         self, report: Callable[[Progress], bool | None], callbacks: Sequence[Callback]
@@ -270,20 +280,39 @@ class Engine:
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         last = len(step_batches.micro_batches) - 1
         for index, (micro_batch, weight) in enumerate(step_batches.micro_batches):
-            batch = micro_batch.to(self.device)
-            # the loss is of the whole corpus, as in Pyro: this is the share of the micro-batch
-            scale = weight * len(batch) / batch.size
+            differentiate = partial(self._differentiate, module, weight)
+            # DistributedDataParallel takes the mean over processes of what is summed here
+            factor = self.processes / step_batches.tokens
             with ExitStack() as contexts:
                 if index < last and module is not self.objective:
                     contexts.enter_context(self.accelerator.no_sync(module))
                 # the first step validates every site; a check of values synchronises with a GPU
                 contexts.enter_context(pyro.validation_enabled(False))
-                with self._autocast():
-                    nats = module(batch) * scale
-                # DistributedDataParallel takes the mean over processes of what is summed here
-                self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
-            loss += nats.detach()
+                if self.graphs is None:
+                    loss += differentiate(micro_batch.to(self.device), factor)
+                else:
+                    loss += self.graphs.run(differentiate, micro_batch, factor, self._numbers())
         return loss
+
+    def _differentiate(
+        self, module: nn.Module, weight: float, batch: Batch, factor: Tensor | float
+    ) -> Tensor:
+        """Adds the gradient of a micro-batch's loss times a factor; returns the loss in nats."""
+        with self._autocast():
+            # the loss is of the whole corpus, as in Pyro: this is the share of the micro-batch
+            nats: Tensor = module(batch) * (weight * len(batch) / batch.size)
+        # a captured step reads the factor from a tensor
+        factor = factor.to(nats.dtype) if isinstance(factor, Tensor) else factor
+        self.scaler.scale(nats * factor).backward()
+        return nats.detach()
+
+    def _numbers(self) -> Hashable:
+        """What Python reads in a step besides its batch, and may be another number in the next."""
+        temperatures = [latent.temperature for latent in self.model.latents.values()]
+        posteriors = self.guide.posteriors.values()
+        temperatures += [getattr(posterior, "temperature", None) for posterior in posteriors]
+        noise_factor = self.training.noise_factor(self.step)
+        return getattr(self.elbo, "kl_weight", 1.0), noise_factor, *temperatures
 
     def check_loss(self, batch: Batch) -> None:
         """Raises an error if the loss cannot train the pair, before anything is written or trained.
@@ -494,6 +523,24 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             "itself: use bf16 or fp32"
         )
     _check_objective(options, model)
+    if training.graph:
+        _check_graph(training, model, loss)
+
+
+def _check_graph(training: Training, model: HeadModel, loss: ELBO) -> None:
+    """Raises an error if a step of the model cannot be captured."""
+    if model.device.type == "cpu":
+        raise ValueError("graph captures steps of a GPU, and this network is on the CPU: drop it")
+    if type(loss) is not Head_ELBO:
+        raise ValueError(f"graph needs loss Head_ELBO, got {type(loss).__name__}")
+    if training.precision == "fp16":
+        raise ValueError("graph does not go with precision fp16: use bf16 or fp32")
+    for module in model.modules():
+        if getattr(module, "synchronises", False):
+            raise ValueError(
+                f"graph captures no step with {type(module).__name__}, which waits for the GPU: "
+                "drop graph"
+            )
 
 
 def _check_precision(precision: str, parameters: Sequence[nn.Parameter]) -> None:

@@ -199,6 +199,8 @@ class Training:
             (relaxed), which is no bound.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32;
             auto: bfloat16 where the processor multiplies it itself, else float32.
+        graph: On a GPU, capture forward and backward pass as a CUDA graph for each shape of batches
+            that comes again, and replay it without Python.
         report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
         checkpoint_every: Steps between two checkpoints to resume from; 0: at every evaluation.
@@ -220,6 +222,7 @@ class Training:
     noise_warmup_steps: Size = 0
     loss: Loss = HeadELBOLoss()
     precision: PrecisionOption = "fp32"
+    graph: bool = False
     report_every: Count | None = None
     checkpoint_every: Size = 0
     metric: Literal["elbo", "plug-in"] = "elbo"
@@ -273,6 +276,7 @@ class FitKwargs(TypedDict, total=False):
     clip: float
     noise_warmup_steps: int
     precision: PrecisionOption
+    graph: bool
     report_every: int | None
     metric: Literal["elbo", "plug-in"]
     patience: int

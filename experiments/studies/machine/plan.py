@@ -8,7 +8,10 @@ from pathlib import Path
 
 from latentheads.experiments.studies.machine.jobs import Job
 
-PARTS = ("suite", "agreement", "bench", "length", "decoding", "speed", "compiled", "train", "large")
+PARTS = (
+    *("suite", "agreement", "bench", "length", "decoding", "speed", "graphs", "compiled"),
+    *("train", "large"),
+)
 """The jobs by name, in their order."""
 
 NEEDS = {
@@ -68,7 +71,10 @@ def _measuring(order: Order) -> list[Job]:
     suite = ("pytest", "-q", "-p", "no:cacheprovider", "-m", "device", *device)
     every = ("tests", "--continue-on-collection-errors")  # where a package of the tests is missing
     recipes = () if order.smoke else ("--recipe=transformer", "--recipe=coda", "--recipe=cascaded")
-    compiled = job("compiled", "machine.speed", "--compiled", seconds=300.0)
+    modes = [
+        job("graphs", "machine.speed", "--mode=graphs"),
+        job("compiled", "machine.speed", "--mode=compiled", seconds=300.0),
+    ]
     return [
         Job("suite", (*suite, *(tests if order.smoke else every)), 300.0),
         job("agreement", "machine.agreement", *small),
@@ -76,7 +82,7 @@ def _measuring(order: Order) -> list[Job]:
         job("length", "bench_length", *length, *few),
         job("decoding", "bench_decoding", *quick, *beams, *few),
         job("speed", "machine.speed", *small, *few[:1]),
-        *([] if order.smoke else [compiled]),
+        *([] if order.smoke else modes),
     ]
 
 

@@ -25,6 +25,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
         "rows",
         ("size", "row", "mode", "precision", "ms", "ratio", "memory", "waits", "why"),
     ),
+    "graphs": ("rows", ("size", "row", "mode", "precision", "ms", "ratio", "memory", "why")),
     "compiled": ("rows", ("size", "row", "mode", "precision", "ms", "ratio", "memory", "why")),
 }
 """By measuring job, the key of its rows and the columns that are shown."""

@@ -1,6 +1,8 @@
 """Speed: a training step of ours beside ``nn.Transformer`` with fused attention.
 
-For every row its time, its memory, and how often the CPU waits for the device within a step.
+For every row its time, its memory, and how often the CPU waits for the device within a step: as it
+is (eager), given to ``torch.compile`` (compiled), or captured once as a CUDA graph and replayed
+(graphs).
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ from latentheads.experiments.studies.benchmarks.racing import metadata, progress
 from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
 from latentheads.inference.objective import Head_ELBO
 from latentheads.layers.position import sinusoidal_positions
+from latentheads.training.graphs import SEEN, StepGraphs
 
 FUSED = "nn.Transformer"
 WARMUP = 2
+MODES = ("eager", "compiled", "graphs")
 FULL = {
     "sentences": Size(512, 1024, 6, 4, 256, 32, 10000),
     "length 512": Size(512, 1024, 6, 8, 8, 512, 10000),
@@ -56,7 +60,7 @@ class Speed:
     Attributes:
         size: Name of the size.
         row: The network.
-        mode: Eager or compiled.
+        mode: One of ``MODES``.
         precision: One of ``PRECISIONS``.
         ms: Median time of a step.
         ratio: To ``nn.Transformer`` of the same size, precision and mode.
@@ -134,41 +138,78 @@ def make_rows() -> dict[str, Callable[[Size, Setting, Batch], Made]]:
 
 
 def measure(
-    sizes: dict[str, Size], setting: Setting, rounds: int, compiled: bool
+    sizes: dict[str, Size], setting: Setting, rounds: int, mode: str = "eager"
 ) -> Iterator[Speed]:
     """Times the rows of every size and precision: against each other, or one by one if compiled.
 
-    What takes long to compile then keeps no figure of the others waiting; it is done in bfloat16,
-    and compared with a compiled ``nn.Transformer``.
+    What takes long to compile then keeps no figure of the others waiting. In modes other than
+    eager it is done in bfloat16, and compared with ``nn.Transformer`` in the same mode.
     PyTorch 2.13 compiles no step that goes through Pyro's handlers: it says why, and the same
     network by hand tells what there would be to gain.
     """
     rows = make_rows()
-    groups = [[row] for row in rows] if compiled else [[*rows]]
+    groups = [[row] for row in rows] if mode == "compiled" else [[*rows]]
     for name, size in sizes.items():
         batch = make_batch(size, setting)
-        for precision in PRECISIONS[-1:] if compiled else PRECISIONS:
+        for precision in PRECISIONS if mode == "eager" else PRECISIONS[-1:]:
             base = None
             for group in groups:
                 made = {row: rows[row](size, setting, batch) for row in group}
-                for found in _race(made, precision, setting, rounds, compiled):
+                for found in _race(made, precision, setting, rounds, mode, batch):
                     base = found.ms if found.row == FUSED else base
                     ratio = found.ms / base if found.ms and base else None
                     yield replace(found, size=name, ratio=ratio)
 
 
+@dataclass
+class Replayed(Runner):
+    """A row whose forward and backward pass are captured, and replayed.
+
+    Args:
+        batch: The batch that the loss is of.
+    """
+
+    batch: Batch | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.graphs = StepGraphs(self.parameters, self.parameters[0].device)
+
+    def step(self) -> None:
+        """As a step of the row itself."""
+        assert self.batch is not None
+        self.graphs.run(self._differentiate, self.batch, 1.0, ())
+        if self.setting.adam:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _differentiate(self, _: Batch, factor: Tensor | float) -> Tensor:
+        half = self.precision == "bf16"
+        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
+            loss = self.loss()
+        (loss * factor).backward()
+        return loss.detach()
+
+
 def _race(
-    made: Mapping[str, Made], precision: str, setting: Setting, rounds: int, compiled: bool
+    made: Mapping[str, Made],
+    precision: str,
+    setting: Setting,
+    rounds: int,
+    mode: str,
+    batch: Batch,
 ) -> Iterator[Speed]:
     """Times rows against each other; one that cannot step is reported and left out."""
-    mode = "compiled" if compiled else "eager"
     runners = []
     for row, (loss, parameters) in made.items():
         runner = Runner(row, loss, parameters, setting, precision)
-        if compiled:
+        if mode == "graphs":
+            runner = Replayed(row, loss, parameters, setting, precision, batch=batch)
+        if mode == "compiled":
             runner.loss = torch.compile(loss)
         try:
-            runner.step()
+            for _ in range(SEEN + 1 if mode == "graphs" else 1):
+                runner.step()
             runners.append(runner)
         except Exception as reason:  # whatever a compiler says
             yield Speed("", row, mode, precision, why=one_line_message(reason)[:200])
@@ -201,7 +242,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", required=True)
     parser.add_argument("--json", type=writable, required=True)
     parser.add_argument("--rounds", type=positive, default=10)
-    parser.add_argument("--compiled", action="store_true", help="compile every row")
+    parser.add_argument("--mode", choices=MODES, default="eager")
     parser.add_argument("--small", action="store_true")
     return parser
 
@@ -214,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     setting = Setting(options.device, 1, adam=True)
     plan = {name: asdict(size) for name, size in sizes.items()}
     facts, rows = metadata(plan, setting), list[Speed]()
-    for row in measure(sizes, setting, options.rounds, options.compiled):
+    for row in measure(sizes, setting, options.rounds, options.mode):
         rows.append(row)
         write(options.json, facts, rows=rows)
 

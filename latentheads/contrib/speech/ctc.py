@@ -8,6 +8,7 @@ training loss and is never part of a reported bound.
 from __future__ import annotations
 
 from itertools import groupby
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +21,13 @@ from latentheads.models.front_end import EncoderLoss
 
 
 class CTC(EncoderLoss):
-    """Predicts a token or blank at each position of an encoder. PAD is the blank."""
+    """Predicts a token or blank at each position of an encoder. PAD is the blank.
+
+    Attributes:
+        synchronises: Whether a step waits for a GPU.
+    """
+
+    synchronises: ClassVar[bool] = True
 
     def __init__(self, width: int, vocab_size: int, weight: float) -> None:
         super().__init__(weight)

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from latentheads.guards import any_true
 from latentheads.layers.linear_log_prob import (
     CHUNK,
     Gradients,
@@ -79,8 +80,8 @@ def emission_log_probs(
     """
     inputs = states, weight, tokens, request, smoothing, *vectors
     log_probs, underflows = _EmissionLogProbs.apply(*inputs)
-    # any() synchronises with a GPU, which is cheaper than recomputing all entries
-    if not underflows.any():
+    # this waits for a GPU, which is cheaper than recomputing all entries
+    if not any_true(underflows):
         return log_probs
     return _recompute_underflows(log_probs, underflows, states, vectors, weight, tokens, smoothing)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from latentheads.corpora import Part, Rows
 from latentheads.training.engine import Engine
+from latentheads.training.options import make_training
+from tests.tiny import attach, build
 
 
 def part(sentences: int = 31) -> Part:
@@ -26,3 +31,21 @@ def outcome(engine: Engine) -> list[Tensor]:
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def make_engine(device: str, **options: Any) -> Engine:
+    torch.manual_seed(0)
+    model = build(prior="cascaded", layers=1)
+    guide = attach("tied", model).to(device)
+    if "precision" in options:  # half of float64 is refused
+        model, guide = model.float(), guide.float()
+    plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
+    return Engine(model.to(device), guide, part(), make_training(plan), seed=5)
+
+
+def update(engine: Engine, number: int) -> list[Tensor]:
+    """Some updates further; the weights then."""
+    with engine.noise.active():
+        for given in islice(engine.loader.steps(engine.loader_state), number):
+            engine._update(engine.objective, given)
+    return [weight.detach().clone() for weight in engine.objective.parameters()]

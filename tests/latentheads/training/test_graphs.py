@@ -1,0 +1,298 @@
+"""A training step of every recipe is captured once and replayed, as a CUDA graph on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro.infer import Trace_ELBO
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.batch import Batch
+from latentheads.guides import GUIDES, RECIPES
+from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.copy.options import CopyOptions
+from latentheads.models import Translation
+from latentheads.training import checkpoints, graphs
+from latentheads.training.engine import check_compatible
+from latentheads.training.engine import make_loss as make_engine_loss
+from latentheads.training.graphs import SEEN, Inputs, StepGraphs, Work
+from latentheads.training.options import make_training
+from tests.capture import Capture, capture_operations
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
+from tests.latentheads.latents.bernoulli_heads.models import build as gated
+from tests.latentheads.training.engines import make_engine, update
+from tests.second_device import NAME, READ, There, home, second_device
+from tests.tiny import (
+    ADAPTIVE,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    attach,
+    build,
+    jiggle,
+    sizes,
+    small_batch,
+)
+
+OTHER = Batch.of([[5, 2], [8, 9, 4, 2], [10, 2]], [[6, 2], [7, 2], [9, 8, 9, 4, 2]], None, 29)
+"""As many sentences, words at most, and other lengths, than those of the captured batch."""
+
+
+def of_recipe(name: str) -> tuple[Any, Any]:
+    prior, guide = RECIPES[name]
+    model = build("language-model", prior, dropout=0.1, attention_dropout=0.1)
+    return model, attach("cholesky" if guide == "autoregressive" else guide, model)
+
+
+def with_guide(model: Any, guide: str = "cascaded") -> tuple[Any, Any]:
+    return model, jiggle(GUIDES[guide](model).double(), 0.2)
+
+
+def copying() -> Any:
+    latents = [CopyOptions()]
+    return jiggle(Translation(SOURCE_TYPES, TARGET_TYPES, sizes(layers=1), latents), 0.4).double()
+
+
+PAIRS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
+    **{name: (lambda name=name: of_recipe(name), "bound") for name in RECIPES},
+    "copy": (lambda: with_guide(copying()), "bound"),
+    "alignments": (lambda: with_guide(aligned(SHAPES["two blocks"])), "bound"),
+    "marginal alignments": (lambda: with_guide(aligned(SHAPES["chain"])), "marginal"),
+    "exact alignments": (lambda: with_guide(aligned(SHAPES["two heads"]), "exact"), "bound"),
+    "reweighted alignments": (lambda: with_guide(aligned(SHAPES["one head"])), "rws"),
+    "sampled alignments": (lambda: with_guide(aligned(SHAPES["two blocks"])), "sampled"),
+    "weighed alignments": (lambda: with_guide(aligned(SHAPES["chain"])), "iwae"),
+    "bernoulli-heads": (lambda: with_guide(gated("decoder.1.cross")), "bound"),
+    "sampled gates": (lambda: with_guide(gated(prior="independent"), "autoregressive"), "sampled"),
+}
+
+GUARDED = ("alignments", "marginal alignments", "exact alignments")
+"""Those with tables of all positions."""
+
+
+@pytest.fixture(autouse=True)
+def recorder(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second device captures in its own way."""
+    if there is second_device:
+        monkeypatch.setattr(graphs, "record", capture_operations)
+
+
+@pytest.fixture(autouse=True)
+def unchecked() -> Iterator[None]:
+    """As in training: Pyro's checks read what they check."""
+    with pyro.validation_enabled(False):
+        yield
+
+
+def make_work(loss: nn.Module) -> Work:
+    """Forward and backward pass, as of the engine."""
+
+    def work(batch: Batch, factor: Tensor | float) -> Tensor:
+        nats: Tensor = loss(batch)
+        (nats * factor).backward()
+        return nats.detach()
+
+    return work
+
+
+def take(loss: nn.Module, seed: int, run: Callable[[], Tensor]) -> list[Tensor]:
+    """The loss of one draw, and the gradients of the parameters that have a part in it."""
+    torch.manual_seed(seed)
+    loss.zero_grad(set_to_none=True)
+    value = run()
+    return [value.clone(), *(p.grad.clone() for p in loss.parameters() if p.grad is not None)]
+
+
+def assert_same(device: Any, actual: list[Tensor], expected: list[Tensor]) -> None:
+    """To the last digit; a GPU adds in any order."""
+    bound = 0.0 if device.name == NAME else 1e-9
+    torch.testing.assert_close(home(actual), home(expected), rtol=bound, atol=bound)
+
+
+def descend(loss: nn.Module) -> None:
+    """Changes the weights."""
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(parameter.grad, alpha=1e-3)
+
+
+def make_loss(name: str) -> Any:
+    make, objective = PAIRS[name]
+    model, guide = make()
+    elbo = Head_ELBO(analytic=True, objective=objective, num_samples=2)
+    return elbo(model.train(), guide.train())
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_replayed_step_is_the_step_itself(name: str, there: There) -> None:
+    """Of other sentences, other weights, other noise and another factor."""
+    loss = make_loss(name)
+    work = make_work(loss)
+    with there(own_noise=True) as device:
+        loss.to(device.name)
+        parameters = list(loss.parameters())
+        captured = StepGraphs(parameters, parameters[0].device)
+        for number in range(SEEN + 3):
+            batch = (small_batch(corpus_size=29), OTHER)[number % 2]
+            factor = 0.3 + number
+            expected = take(loss, number, partial(work, batch.to(device.name), factor))
+            device.forget()
+            actual = take(loss, number, partial(captured.run, work, batch, factor, ()))
+            if captured.replays > 1:
+                device.assert_waited([READ] * (name in GUARDED))
+            assert_same(device, actual, expected)
+            descend(loss)
+        assert captured.replays == 3
+
+
+def test_inputs_are_held_and_nothing_else() -> None:
+    table, weight = torch.ones(7, 3), torch.ones(3, 3)
+    with Inputs() as inputs:
+        (table[2:5] + 1) @ weight
+    assert [id(tensor) for tensor in inputs.held.values()] == [id(table), id(weight)]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"loss": {"kl_warmup": 7}, "optimizer": "muon"},
+    {"noise_warmup_steps": 7, "optimizer": "adamw"},
+    {"accumulate": 2, "optimizer": "nag", "clip": 0.0},
+]
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_training_is_the_same_with_graphs(
+    options: dict[str, Any], there: There, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it goes on from a checkpoint, and captures anew."""
+    monkeypatch.setattr(graphs, "SEEN", 1)
+    path = tmp_path / "last.safetensors"
+    with there(own_noise=True) as device:
+        expected = update(make_engine(device.name, **options), 47)
+        engine = make_engine(device.name, graph=True, **options)
+        update(engine, 30)
+        checkpoints.save(path, *engine.state())
+        actual = [update(engine, 17)]
+        again = make_engine(device.name, graph=True, **options)
+        tensors, facts = checkpoints.load(path)
+        checkpoints.restore(path, tensors, model=again.model, guide=again.guide)
+        again.restore(tensors, facts)
+        actual.append(update(again, 17))
+        for trained in (engine, again):
+            assert trained.graphs is not None
+            assert trained.graphs.replays > 5
+        for weights in actual:
+            assert_same(device, weights, expected)
+
+
+def underflowing(model: Any) -> None:
+    """Words that states and positions prefer differ: their products underflow."""
+    with torch.no_grad():
+        model.output.weight.mul_(300.0)
+
+
+def test_a_replay_whose_guard_fails_is_undone(there: There) -> None:
+    loss = make_loss("alignments")
+    work = make_work(loss)
+    first, second = small_batch(corpus_size=29), OTHER
+    with there(own_noise=True) as device:
+        loss.to(device.name)
+        parameters = list(loss.parameters())
+        captured = StepGraphs(parameters, parameters[0].device)
+        for _ in range(SEEN + 1):
+            captured.run(work, first, 1.0, ())
+        underflowing(loss.model)
+
+        def both(run: Callable[[Batch], Tensor]) -> Tensor:
+            return run(first) + run(second)
+
+        expected = take(loss, 3, partial(both, lambda batch: work(batch.to(device.name), 0.5)))
+        noise = torch.rand(2)
+        actual = take(loss, 3, partial(both, lambda batch: captured.run(work, batch, 0.5, ())))
+        assert torch.equal(torch.rand(2), noise)
+        assert captured.replays == 1
+        assert_same(device, actual, expected)
+
+
+def test_other_numbers_and_other_shapes_are_captured_anew(
+    there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = make_loss("coda")
+    work, batch = make_work(loss), small_batch(corpus_size=29)
+    monkeypatch.setattr(graphs, "MOST", 3)
+    wider = replace(batch, target=F.pad(batch.target, (0, 1)))
+    kinds = [(batch, 1.0), (batch, 0.5), (wider, 0.5), (replace(batch, corpus_size=31), 0.5)]
+    with there(own_noise=True) as device:
+        loss.to(device.name)
+        parameters = list(loss.parameters())
+        captured = StepGraphs(parameters, parameters[0].device)
+        replays = []
+        for one, number in [*kinds, kinds[0]]:
+            for _ in range(SEEN + 2):
+                captured.run(work, one, 1.0, number)
+            replays.append(captured.replays)
+    # of the fourth kind none is captured, and the first has its graph still
+    assert replays == [2, 4, 6, 6, 6 + SEEN + 2]
+
+
+def test_numbers_that_never_come_again_are_forgotten() -> None:
+    captured = StepGraphs([], torch.device("cpu"))
+    for number in range(7):
+        captured.run(lambda batch, factor: torch.ones(()), OTHER, 1.0, number)
+    assert len(captured._seen) == 1
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
+    "precision": (
+        lambda: build().float(),
+        {"precision": "fp16"},
+        "does not go with precision fp16",
+    ),
+    "loss": (build, {"loss": Trace_ELBO()}, "needs loss Head_ELBO, got Trace_ELBO"),
+    "output": (
+        lambda: build("language-model", **ADAPTIVE),
+        {},
+        "no step with AdaptiveTable, which waits",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_step_that_cannot_be_captured_is_refused(name: str) -> None:
+    make, options, line = REFUSED[name]
+    with second_device() as device:
+        model = make().to(device.name)
+        training = make_training({"graph": True, **options})
+        with pytest.raises(ValueError, match=f"^graph .*{line}"):
+            check_compatible(training, model, make_engine_loss(training, model))
+
+
+def test_graphs_need_a_gpu_and_one_process() -> None:
+    with pytest.raises(ValueError, match="graph captures steps of a GPU, and this network is on"):
+        make_engine("cpu", graph=True)
+
+
+def test_a_training_without_a_replay_says_so() -> None:
+    with second_device() as device:
+        engine = make_engine(device.name, graph=True, steps=2, report_every=1)
+        with pytest.warns(UserWarning, match="graph captured no step: no kind of batch came more"):
+            engine.run(lambda progress: None)
+
+
+def test_a_captured_step_reads_no_memory_of_the_cpu() -> None:
+    numbers = torch.ones(3)
+    with (
+        second_device(),
+        Capture(),
+        pytest.raises(RuntimeError, match=r"aten\._to_copy.* reads memory of the CPU"),
+    ):
+        numbers.to(NAME, non_blocking=True)
