@@ -81,7 +81,7 @@ class CopyScorer(nn.Module):
             nn.init.zeros_(self.lexicon.weight)
         self.jumps = self.prior.make_jumps(self.heads)
         self.target_ids: Tensor | None
-        self.register_buffer("target_ids", None, persistent=False)
+        self.register_buffer("target_ids", None)
 
     @property
     def heads(self) -> int:

@@ -494,6 +494,18 @@ def test_a_word_that_is_spelt_like_a_special_token_is_not_it() -> None:
         assert heads.target_ids.tolist() == [0, 1, 2, 3, -1, id_of_word]
 
 
+def test_weights_of_two_vocabularies_are_not_loaded_into_one() -> None:
+    """A model made from sizes would copy other words than the one that was trained."""
+    heads, other = CopyHeads(6), CopyHeads(6)
+    heads.set_vocabularies(Words(["a", "b"]), Words(["b", "a"]))
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "target_ids"'):
+        other.load_state_dict(heads.state_dict())
+    other.set_vocabularies(Words(["b", "a"]), Words(["b", "a"]))
+    other.load_state_dict(heads.state_dict())
+    assert other.target_ids is not None
+    assert other.target_ids.tolist() == [0, 1, 2, 3, 5, 4]
+
+
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
 def test_a_slip_lies_between_zero_and_one(slip: float) -> None:
     with pytest.raises(ValueError, match=r"slip must be (above 0|below 1), got"):
