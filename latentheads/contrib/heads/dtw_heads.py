@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,7 @@ from latentheads.contrib.heads.boundaries.dtw import normalise, smooth_heads, wa
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
     Head,
-    check_example,
-    record_cross_attention,
+    record_example,
     to_word_attention,
 )
 
@@ -110,12 +109,10 @@ def heads_for_dtw(
     warped = []
     listed = list_examples(examples, heads.step)
     for example in show_progress(listed, "reading attention", "example"):
-        check_example(example)
         if "input_ids" in example.inputs:
             raise ValueError("examples must be of sound: no program warps text")
         # the query at the end token counts where heads are standardised
-        whole = replace(example, tokens=[*example.tokens, example.tokens[-1]])
-        weights = record_cross_attention(network, whole)
+        weights = record_example(network, example, with_end=True)
         attention = to_word_attention(weights[:, :-1], example)
         times = heads.times(attention, bounded=False)
         warped.append(WarpedExample.of(weights, example.words, times, heads.step))

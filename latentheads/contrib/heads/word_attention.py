@@ -231,21 +231,36 @@ def _to_labels(
 
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
     """Attention of every head of cross-attention at every word of an example."""
+    example = replace(example, step=find_step(network, example))
+    return to_word_attention(record_example(network, example), example)
+
+
+def record_example(
+    network: Any, example: ForcedExample, *, with_end: bool = False
+) -> Float[Tensor, "head token position"]:
+    """Attention of every head of cross-attention at every input token of an example.
+
+    Args:
+        network: The network.
+        example: The example, with its step.
+        with_end: Whether its last token is an input too.
+    """
     check_example(example)
     limit = getattr(inner_network(network).config, "max_target_positions", None)
-    if limit is not None and len(example.tokens) > limit + 1:  # the last token is no input
+    if limit is not None and len(example.tokens) > (most := limit + (not with_end)):
         raise ValueError(
-            f"tokens must be at most {limit + 1} for this network, got {len(example.tokens)}"
+            f"tokens must be at most {most} for this network, got {len(example.tokens)}"
         )
-    example = replace(example, step=find_step(network, example))
-    weights = record_cross_attention(network, example)
+    # what comes after the last input is not read
+    inputs = replace(example, tokens=[*example.tokens, 0]) if with_end else example
+    weights = record_cross_attention(network, inputs)
     words, positions = len(example.words), weights.shape[-1]
     if "input_ids" not in example.inputs and words > positions:  # they would all start at once
         raise ValueError(
             f"there are more words than positions of sound: {words} words, {positions} positions "
             f"of {example.step:g} seconds"
         )
-    return to_word_attention(weights, example)
+    return weights
 
 
 def find_step(network: Any, example: ForcedExample) -> float:

@@ -116,3 +116,12 @@ def test_the_network_is_read_as_the_programs_read_it() -> None:
         heads_for_dtw(heads, bart(), [text])
     with pytest.raises(ValueError, match=r"^word 0 must be a span of tokens"):
         heads_for_dtw(heads, network, [replace(sounds[0], words=[(0, 3)])])
+    whole = replace(sounds[0], tokens=[1, 3, *[5] * 13, 1])  # as many as the network takes
+    assert heads_for_dtw(heads, network, [whole])
+    long = replace(sounds[0], tokens=[1, 3, *[5] * 14, 1])
+    with pytest.raises(ValueError, match=r"^tokens must be at most 16 for this network, got 17$"):
+        heads_for_dtw(heads, network, [long])
+    heads.align(network, long)  # for which the last token is no input
+    many = replace(whole, words=[(first, first + 1) for first in range(1, 8)])
+    with pytest.raises(ValueError, match=r"^there are more words than positions of sound: 7 words"):
+        heads_for_dtw(heads, network, [many])
