@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.console import show_progress
-from latentheads.experiments.cli.comparison import (
+from latentheads.experiments.cli.errors import error_handling, rerun_command
+from latentheads.experiments.cli.options import read_program
+from latentheads.experiments.cli.pages import print_and_write
+from latentheads.experiments.comparison.recipes import (
     ComparisonOptions,
     Plan,
     describe_plans,
@@ -22,17 +25,14 @@ from latentheads.experiments.cli.comparison import (
     run_folder,
     train_all,
 )
-from latentheads.experiments.cli.errors import error_handling, rerun_command
-from latentheads.experiments.cli.options import read_program
-from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.summary import (
+from latentheads.experiments.comparison.summary import (
     COLUMNS,
     footer,
     has_one_model,
     read_all,
     write_tables,
 )
-from latentheads.experiments.cli.systems import compare, describe_tests, read_run
+from latentheads.experiments.comparison.systems import compare, describe_tests, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise

@@ -13,7 +13,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.console import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
-from latentheads.experiments.cli.jobs import end_with_stdin
 from latentheads.experiments.cli.options import check_text, read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import (
@@ -23,6 +22,7 @@ from latentheads.experiments.cli.tables import (
     site_table,
     task_table,
 )
+from latentheads.experiments.comparison.jobs import end_with_stdin
 from latentheads.runs.build import is_first_process
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Results, lacking

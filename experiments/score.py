@@ -19,7 +19,9 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser, add_run_options, writable
-from latentheads.experiments.cli.systems import (
+from latentheads.experiments.cli.tables import aligned
+from latentheads.experiments.cli.trust import check_trusted
+from latentheads.experiments.comparison.systems import (
     System,
     compare,
     describe_few,
@@ -28,8 +30,6 @@ from latentheads.experiments.cli.systems import (
     describe_untested,
     read_systems,
 )
-from latentheads.experiments.cli.tables import aligned
-from latentheads.experiments.cli.trust import check_trusted
 from latentheads.files import write_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
@@ -177,7 +177,7 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The table and all results for log-likelihoods."""
-    from latentheads.experiments.cli import likelihoods  # slow to import
+    from latentheads.experiments.comparison import likelihoods  # slow to import
 
     check_resamples(options.resamples, options.seed)
     runs = likelihoods.compute_likelihoods(options)

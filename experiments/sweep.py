@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.checks import check_items
-from latentheads.experiments.cli.comparison import (
+from latentheads.experiments.cli.errors import error_handling, rerun_command
+from latentheads.experiments.cli.options import read_program
+from latentheads.experiments.cli.pages import print_and_write
+from latentheads.experiments.comparison.recipes import (
     OF_ONE_RUN,
     ComparisonOptions,
     Plan,
@@ -22,10 +25,13 @@ from latentheads.experiments.cli.comparison import (
     plan_all,
     train_all,
 )
-from latentheads.experiments.cli.errors import error_handling, rerun_command
-from latentheads.experiments.cli.options import read_program
-from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.summary import COLUMNS, check_texts, footer, read_all, write_tables
+from latentheads.experiments.comparison.summary import (
+    COLUMNS,
+    check_texts,
+    footer,
+    read_all,
+    write_tables,
+)
 from latentheads.metrics.scores import PRIMARY_SCORES
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, cast
 
 from latentheads.experiments.cli.command_line import FILE_OPTIONS
-from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.options import ProgramOptions, RunOptions
+from latentheads.experiments.comparison.recipes import ComparisonOptions
 from latentheads.experiments.sweep import SweepOptions
 from latentheads.options import options_below, options_of
 from latentheads.packages import import_optional

@@ -14,9 +14,9 @@ from unittest import mock
 import pytest
 
 from latentheads.experiments.cli.command_line import SHORT
-from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.help import FIRST, LAST
 from latentheads.experiments.cli.options import RunOptions, read_settings
+from latentheads.experiments.comparison.recipes import ComparisonOptions
 from latentheads.experiments.sweep import SweepOptions
 from latentheads.latents.registry import LATENTS
 from latentheads.options import choices_of, inner_kind, options_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.comparison import ComparisonOptions, plan_all
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.cli.options import read_program, read_settings
+from latentheads.experiments.comparison.recipes import ComparisonOptions, plan_all
 from tests.docs.commands import TRAINING, accept, commands, known_options
 from tests.docs.pages import CHANGES, GONE, PAGES, REPORTS, RESULTS, ROOT, Page
 from tests.experiments.programs import STUDIES

@@ -19,8 +19,8 @@ import torch
 from matplotlib.figure import Figure
 
 from latentheads.contrib.plot import report_sections
-from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all
 from latentheads.experiments.cli.options import read_program
+from latentheads.experiments.comparison.recipes import ComparisonOptions, Plan, plan_all
 from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results

@@ -18,9 +18,9 @@ from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.comparison import read_varied
-from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
-from latentheads.experiments.cli.summary import check_texts, footer, read_all
+from latentheads.experiments.comparison.jobs import LOG_FILE, RUN_COMMAND, RunJob
+from latentheads.experiments.comparison.recipes import read_varied
+from latentheads.experiments.comparison.summary import check_texts, footer, read_all
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -184,7 +184,7 @@ def test_figures_say_whether_their_rows_are_of_one_model(recipes: str, tmp_path:
 def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from latentheads.experiments.cli import summary
+    from latentheads.experiments.comparison import summary
 
     monkeypatch.setattr(summary, "has_one_model", bool)
     pair = SimpleNamespace(guide_class=Tied)
@@ -203,8 +203,8 @@ def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
 
 
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
-    from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table
+    from latentheads.experiments.comparison.summary import cell
 
     figures = {"accuracy": 75.25, "edit_distance": 0.5, "bleu": 91.0, "task a: accuracy": 80.0}
     spread = {f"{name}_{end}": math.nan for name in figures for end in ("low", "high")}
@@ -221,7 +221,7 @@ def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
 
 
 def test_equal_values_of_all_seeds_have_no_interval() -> None:
-    from latentheads.experiments.cli.summary import cell, cell_of_terminal
+    from latentheads.experiments.comparison.summary import cell, cell_of_terminal
 
     row = {"elbo": -1.25, "elbo_low": -1.25 - 1e-16, "elbo_high": -1.25 + 1e-16}
     assert cell(row, "elbo") == cell_of_terminal(row, "elbo") == "-1.2500"
@@ -236,7 +236,7 @@ def test_equal_values_of_all_seeds_have_no_interval() -> None:
 def test_the_title_of_a_table_explains_an_interval_that_it_has(half: float, tmp_path: Path) -> None:
     import pandas as pd
 
-    from latentheads.experiments.cli.summary import write_tables
+    from latentheads.experiments.comparison.summary import write_tables
 
     row = {"recipe": "a", "elbo": -1.25, "elbo_low": -1.25 - half, "elbo_high": -1.25 + half}
     text = write_tables(
@@ -456,7 +456,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[int, Exception | None]:
             if self.reason is not None:
                 raise self.reason
 
-    monkeypatch.setattr("latentheads.experiments.cli.comparison.trainer_of", StandIn)
+    monkeypatch.setattr("latentheads.experiments.comparison.recipes.trainer_of", StandIn)
     monkeypatch.setattr(Grammar, "load", lambda *_, **__: None)
     return ends
 
@@ -480,7 +480,7 @@ def test_what_the_first_run_cannot_be_made_with_is_told_at_once(
     trained: dict[int, Exception | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse = mock.Mock(side_effect=ValueError("a mistake"))
-    monkeypatch.setattr("latentheads.experiments.cli.comparison.trainer_of", refuse)
+    monkeypatch.setattr("latentheads.experiments.comparison.recipes.trainer_of", refuse)
     words = ("--recipes=transformer", "--seeds=0,1", "--out", str(tmp_path))
     assert_refused("compare.py", *words, says="error: a mistake\n", quiet=False)
     assert refuse.call_count == 1
@@ -497,7 +497,7 @@ def run_here(jobs: Sequence[RunJob], slots: Sequence[Mapping[str, str]]) -> None
 def test_runs_beside_each_other_end_as_one_after_the_other(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentheads.experiments.cli.comparison.run_jobs", run_here)
+    monkeypatch.setattr("latentheads.experiments.comparison.recipes.run_jobs", run_here)
     words = ["--seeds=0", *BRIEF, "--out"]
     out = tmp_path / "out"
     succeed("compare.py", "--recipes=coda-cs", *words, str(out))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentheads.corpora import Part, Rows
-from latentheads.experiments.cli.likelihoods import (
+from latentheads.experiments.comparison.likelihoods import (
     SentenceLikelihoods,
     _is_same_text,
     compare_runs,

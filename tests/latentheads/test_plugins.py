@@ -41,7 +41,7 @@ def main(words):
             del sys.modules[name]
     torch.set_default_dtype(torch.float32)
     from latentheads.experiments.cli.main import main
-    from latentheads.experiments.cli.summary import COLUMNS
+    from latentheads.experiments.comparison.summary import COLUMNS
     print([*COLUMNS.values()])
     return main(["run", *words]) or main(["count-heads", words[-1]])
 """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.options import read_program
+from latentheads.experiments.comparison.recipes import ComparisonOptions
 from latentheads.experiments.studies.machine.plan import (
     PARTS,
     RECIPES,

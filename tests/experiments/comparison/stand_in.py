@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from latentheads.experiments.cli.jobs import RunJob
+from latentheads.experiments.comparison.jobs import RunJob
 
 STAND_IN = """
 import os, sys, time, pathlib

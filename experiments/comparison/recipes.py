@@ -25,13 +25,6 @@ from latentheads.experiments.cli.command_line import (
     without_options,
 )
 from latentheads.experiments.cli.errors import collecting_errors
-from latentheads.experiments.cli.jobs import (
-    RunJob,
-    make_slots,
-    raise_failures,
-    run_jobs,
-    run_on_slurm,
-)
 from latentheads.experiments.cli.options import (
     ProgramOptions,
     check_text,
@@ -41,6 +34,13 @@ from latentheads.experiments.cli.options import (
 )
 from latentheads.experiments.cli.outputs import check_no_run
 from latentheads.experiments.cli.trust import select_trusted
+from latentheads.experiments.comparison.jobs import (
+    RunJob,
+    make_slots,
+    raise_failures,
+    run_jobs,
+    run_on_slurm,
+)
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, Count, Size, UnusedOptionError, flatten, merge
 from latentheads.plain import parse_yaml

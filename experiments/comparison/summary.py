@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from latentheads.data.base import Data
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import PERPLEXITIES, markdown, packed, quoted
+from latentheads.experiments.comparison.recipes import Plan
 from latentheads.files import read_json, write_text
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, format_perplexity, is_below_prior

@@ -23,11 +23,17 @@ from submitit.core.utils import FailedJobError
 from submitit.slurm.test_slurm import mocked_slurm
 
 from latentheads.errors import UnfinishedError
-from latentheads.experiments.cli import jobs
 from latentheads.experiments.cli.errors import interrupted_by_signals
-from latentheads.experiments.cli.jobs import LOG_FILE, RunJob, make_slots, run_jobs, run_on_slurm
+from latentheads.experiments.comparison import jobs
+from latentheads.experiments.comparison.jobs import (
+    LOG_FILE,
+    RunJob,
+    make_slots,
+    run_jobs,
+    run_on_slurm,
+)
 from latentheads.files import lock_folder
-from tests.experiments.cli.stand_in import STAND_IN, make
+from tests.experiments.comparison.stand_in import STAND_IN, make
 from tests.experiments.processes import ended, fork_off, heeded
 
 
@@ -111,7 +117,7 @@ def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 LOCKING = """
 import pathlib, sys, time
-from latentheads.experiments.cli.jobs import end_with_stdin
+from latentheads.experiments.comparison.jobs import end_with_stdin
 from latentheads.files import lock_folder
 end_with_stdin()
 folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])

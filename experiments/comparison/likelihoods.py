@@ -14,8 +14,8 @@ from latentheads.console import show_progress
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
 from latentheads.experiments.cli.parser import open_run
-from latentheads.experiments.cli.systems import describe_few, describe_steps, describe_tests
 from latentheads.experiments.cli.tables import Row, aligned
+from latentheads.experiments.comparison.systems import describe_few, describe_steps, describe_tests
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate

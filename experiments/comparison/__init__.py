@@ -1,0 +1,1 @@
+"""The parts of compare.py, sweep.py and score.py: recipes and seeds, jobs, systems, summaries."""
