@@ -4,6 +4,9 @@ They stand apart from the table, because an installed package imports it to add 
 """
 
 from latentheads.metrics.scores import SCORES
+from latentheads.plugins import load_options
+
+load_options()  # before the table is read
 
 COMPARED = tuple(name for name, info in SCORES.items() if info.compared)
 """Scores whose mean over seeds and over tasks tables give."""
