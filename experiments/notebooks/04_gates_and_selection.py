@@ -140,7 +140,10 @@ batches = list(
     lh.data.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
 )
 rankings = {"importance": lh.contrib.heads.gradient_importance(whole.model, batches)}
-posteriors = lh.latents.head_posteriors(whole.model, batches)
+posteriors = {
+    name: lh.head_posterior(whole.model, batches, name, tau=1, quiet=True)
+    for name in pruning.all_heads(whole.model)
+}
 rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)

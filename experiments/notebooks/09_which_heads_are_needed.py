@@ -78,7 +78,7 @@ pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r 
 # text could change the answer.
 
 # %%
-posterior = lh.head_posterior(model, valid, BLOCKS)
+posterior = lh.head_posterior(model, valid, BLOCKS, tau=1)
 rows = []
 for tau in (1, 10, 100):
     tempered = posterior.with_temperature(tau)
@@ -126,7 +126,7 @@ gated.requires_grad_(False).eval()
 batch = next(lh.data.batches(test, 4096, shuffle=False))
 terms = lh.terms(gated, Exact(gated), batch)
 probabilities = terms.enumeration.log_posterior.exp()
-subsets = lh.head_posterior(model, valid, "decoder.1.self").subsets  # zeros and ones
+subsets = lh.head_posterior(model, valid, "decoder.1.self", tau=1).subsets  # zeros and ones
 inclusion = probabilities @ subsets.float()
 entropy = terms.enumeration.entropies()["posterior_entropy"]
 two = [int(entropy.argmin()), int(entropy.argmax())]  # the least and the most uncertain

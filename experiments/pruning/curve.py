@@ -17,7 +17,7 @@ from latentheads.corpora.part import Part
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, pruned_folder, write_run
 from latentheads.latents.active_heads import Selection
-from latentheads.latents.bernoulli_heads.corpus import head_posteriors
+from latentheads.latents.bernoulli_heads.corpus import posterior_of_blocks
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of
 from latentheads.pruning import all_heads, most_important, random_importance
@@ -45,10 +45,13 @@ def rank_heads(
     if by == "random":
         return random_importance(blocks, seed)
     if by == "posterior":
-        names = ",".join(name for name, heads in blocks.items() if heads)
-        posteriors = head_posteriors(run.model, list(batches(part, TOKENS, shuffle=False)), names)
-        log_odds = {name: posterior.log_odds for name, posterior in posteriors.items()}
-        return {name: log_odds.get(name, torch.zeros(0)) for name in blocks}
+        sentences = list(batches(part, TOKENS, shuffle=False))
+        return {
+            name: posterior_of_blocks(run.model, sentences, name, tau=1.0).log_odds
+            if heads
+            else torch.zeros(0)
+            for name, heads in blocks.items()
+        }
     gradients = gradient_importance(
         run.model, batches(part, TOKENS, shuffle=False), normalise=normalise
     )

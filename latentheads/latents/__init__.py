@@ -7,7 +7,6 @@ from latentheads.lazy import lazy_names
 if TYPE_CHECKING:
     from latentheads.latents.alignments.options import AlignmentOptions as AlignmentOptions
     from latentheads.latents.bernoulli_heads.corpus import HeadPosterior as HeadPosterior
-    from latentheads.latents.bernoulli_heads.corpus import head_posteriors as head_posteriors
     from latentheads.latents.bernoulli_heads.options import (
         BernoulliHeadsOptions as BernoulliHeadsOptions,
     )
@@ -26,7 +25,6 @@ MODULES = {
     "LogitsOptions": "latents.logits.options",
     "SelectionOptions": "latents.selection.options",
     "WithSelection": "latents.handlers",
-    "head_posteriors": "latents.bernoulli_heads.corpus",
 }
 """The module of every public name."""
 

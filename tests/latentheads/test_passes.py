@@ -149,7 +149,7 @@ CALLS_WITH_HANDLERS: dict[str, Callable[[Run], Any]] = {
     "analysis": lambda run: analyse_heads(
         run, run.corpus, run.corpus.test, lh.contrib.heads.AnalysisOptions()
     ),
-    "network": lambda _: lh.head_posterior(NETWORK, {"input_ids": IDS}, "decoder.1.self"),
+    "network": lambda _: lh.head_posterior(NETWORK, {"input_ids": IDS}, "decoder.1.self", tau=1),
 }
 NETWORK = gpt2().eval()
 

@@ -65,7 +65,7 @@ class Sentences:
     @classmethod
     def of(cls, model: Any, part: Part, blocks: str) -> Sentences:
         """Computes the table."""
-        posterior = lh.head_posterior(model, part, blocks)
+        posterior = lh.head_posterior(model, part, blocks, tau=1)
         return cls(part, posterior.log_likelihoods, float(posterior.tokens.sum()))
 
     def batches(self, tokens: int) -> Iterator[Any]:

@@ -159,7 +159,7 @@ def sets(run: Run, options: Any) -> dict[str, Any]:
     parts = [part.first(options.sentences) for part in (run.corpus.valid, run.corpus.test)]
     result: dict[str, list[Any]] = {"rows": [], "pairs": [], "temperatures": [], "structures": []}
     for names in stacks_of(run.model):
-        valid, test = (lh.head_posterior(run.model, part, names) for part in parts)
+        valid, test = (lh.head_posterior(run.model, part, names, tau=1) for part in parts)
         result["rows"] += set_rows(valid, test, options.resamples)
         result["pairs"] += pair_rows(valid, test)
         result["temperatures"] += temperature_rows(valid)

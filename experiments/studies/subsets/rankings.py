@@ -75,8 +75,11 @@ def learned_noise(run: Run, sentences: list[lh.data.Batch], options: Any, seed: 
 
 def log_odds(run: Run, sentences: list[lh.data.Batch], options: Any, seed: int) -> Importance:
     """Log-odds that a head is in the subset of its block, with all other blocks active."""
-    posteriors = lh.latents.head_posteriors(run.model, sentences, tau=options.tau)
-    return {name: posterior.log_odds for name, posterior in posteriors.items()}
+    return {
+        name: lh.head_posterior(run.model, sentences, name, tau=options.tau).log_odds
+        for name, heads in all_heads(run.model).items()
+        if heads
+    }
 
 
 def thin(batch: lh.data.Batch) -> lh.data.Batch:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_not_empty, check_seed
+from latentheads.checks import check_instance, check_least, check_not_empty, check_seed
 from latentheads.contrib.circuits.posterior import CircuitPosterior
 from latentheads.frames import make_frame
 
@@ -99,8 +99,10 @@ def decide(
 
 
 def _listed(posteriors: Iterable[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
-    listed = [posteriors] if isinstance(posteriors, CircuitPosterior) else list(posteriors)
+    listed = list(posteriors) if isinstance(posteriors, Iterable) else [posteriors]
     check_not_empty("posteriors", listed)
+    for posterior in listed:
+        check_instance("posteriors", posterior, CircuitPosterior, "made by circuit_posterior")
     return listed
 
 

@@ -21,10 +21,10 @@ def head_posterior(
     model: Any,
     batches: Part | Mapping[str, Tensor] | Iterable[Batch | Mapping[str, Tensor]],
     blocks: str | Sequence[str] = "",
-    tau: float = 1.0,
+    *,
+    tau: float,
     rate: float = 0.5,
     gibibytes: float = 4.0,
-    *,
     quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks, jointly.
@@ -39,7 +39,8 @@ def head_posterior(
         blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
             the last block.
         tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
-            of some size leaves one subset, and probabilities are 0 or 1.
+            of some size leaves one subset, and probabilities are 0 or 1 even of heads that other
+            sentences do without: look at :meth:`HeadPosterior.bootstrap`.
         rate: The prior probability of a head to be active.
         gibibytes: Memory that the layers above may take, by an estimate.
         quiet: Show no progress.
@@ -49,15 +50,15 @@ def head_posterior(
             or have gates already.
 
     Example:
-        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross")
+        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross", tau=1)
         >>> float(posterior.inclusion.max()) > 0.9
         True
     """
     with one_at_a_time(), _latent_heads(model) as with_heads:
         if isinstance(with_heads, Pretrained):
             batches = _encode(with_heads, batches)
-        options = blocks, tau, rate, gibibytes
-        return posterior_of_blocks(with_heads, cast(Any, batches), *options, quiet=quiet)
+        options: dict[str, Any] = {"tau": tau, "rate": rate, "gibibytes": gibibytes}
+        return posterior_of_blocks(with_heads, cast(Any, batches), blocks, **options, quiet=quiet)
 
 
 @contextmanager

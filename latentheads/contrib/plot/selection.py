@@ -153,7 +153,7 @@ def draw_head_posteriors(
     """Draws the probability of every head to be in the subset that a corpus needs, and its width.
 
     Args:
-        posteriors: What ``lh.head_posterior`` or ``lh.latents.head_posteriors`` returns, or
+        posteriors: What ``lh.head_posterior`` returns, those of several blocks by name, or
             inclusion probabilities of blocks alone.
         width: The widths of their bootstrap intervals; None: computed from the posteriors.
         title: Second line of the title.

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.95
 
+SHOWN_RESAMPLES = 200
+"""Resamples of the intervals that a posterior is shown with."""
+
 CHUNK = 2**22
 """Resamples times sentences, or times subsets, that are held in memory at once."""
 
@@ -146,11 +149,18 @@ class HeadPosterior:
     def __repr__(self) -> str:
         names = ", ".join(block.name for block in self.blocks)
         sentences, subsets = self.log_likelihoods.shape
-        inclusion = ", ".join(f"{x:.3f}" for x in self.inclusion.tolist())
+        columns = self.inclusion, *self._shown_ends
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        inclusion = ", ".join(f"{x:.3f} [{low:.3f}, {high:.3f}]" for x, low, high in rows)
         return (
             f"HeadPosterior({names}: {subsets:,} subsets, {sentences:,} sentences, "
             f"tau {self.tau:g}; inclusion {inclusion})"
         )
+
+    @cached_property
+    def _shown_ends(self) -> tuple[Tensor, Tensor]:
+        intervals = self.bootstrap(SHOWN_RESAMPLES)
+        return intervals.low, intervals.high
 
     def with_temperature(self, tau: float) -> Self:
         """The posterior at another temperature; no pass of the network is needed."""
@@ -300,10 +310,10 @@ def posterior_of_blocks(
     model: HeadModel,
     batches: Part | Iterable[Batch],
     blocks: str | Sequence[str] = "",
-    tau: float = 1.0,
+    *,
+    tau: float,
     rate: float = 0.5,
     gibibytes: float = 4.0,
-    *,
     quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks of a model, jointly.
@@ -312,20 +322,6 @@ def posterior_of_blocks(
     """
     check_model(model)
     all_batches = list(iterate_batches(batches, "batches"))
-    with ProgressDisplay(sum(map(len, all_batches)), quiet=quiet, unit="sentence") as display:
-        return _compute_posterior(model, all_batches, blocks, tau, rate, gibibytes, display)
-
-
-def _compute_posterior(
-    model: HeadModel,
-    batches: Sequence[Batch],
-    blocks: str | Sequence[str],
-    tau: float,
-    rate: float,
-    gibibytes: float,
-    display: ProgressDisplay,
-) -> HeadPosterior:
-    """The posterior of some blocks, jointly; the display counts the sentences."""
     modules = _find_blocks(model, blocks)
     addresses = [replace(m.block, heads=m.num_active_heads) for m in modules]
     check_number_of_subsets(addresses)
@@ -333,8 +329,9 @@ def _compute_posterior(
     if gibibytes != math.inf:
         check_positive("gibibytes", gibibytes)
     rows, tokens, indices = [], [], []
-    with evaluation_mode(model), torch.no_grad():
-        for batch, index in with_indices(batches):
+    display = ProgressDisplay(sum(map(len, all_batches)), quiet=quiet, unit="sentence")
+    with display, evaluation_mode(model), torch.no_grad():
+        for batch, index in with_indices(all_batches):
             on_device = batch.to(model.device)
             gated_pass = GatedPass(model, on_device, modules, {}, gibibytes, PlugIn)
             log_probs = gated_pass.log_probs_of_subsets(on_device.scored).double().cpu()
@@ -348,37 +345,6 @@ def _compute_posterior(
     order = torch.cat(indices).argsort(stable=True)
     log_likelihoods = torch.cat(rows)[order]
     return HeadPosterior(addresses, log_likelihoods, torch.cat(tokens)[order], tau, rate)
-
-
-def head_posteriors(
-    model: HeadModel,
-    batches: Part | Iterable[Batch],
-    blocks: str | Sequence[str] = "",
-    tau: float = 1.0,
-    rate: float = 0.5,
-    gibibytes: float = 4.0,
-    *,
-    quiet: bool = False,
-) -> dict[str, HeadPosterior]:
-    """Compute the posterior over subsets of each block alone, with all other heads active.
-
-    Args:
-        model: The model.
-        batches: A part of a corpus, or batches, each sentence once.
-        blocks: Names of the blocks, in a list or with commas between. Empty: all that have heads.
-        tau: The temperature.
-        rate: The prior probability of a head to be active.
-        gibibytes: Memory that the layers above may take, by an estimate.
-        quiet: Show no progress.
-    """
-    check_model(model)
-    available = [m.block.name for m in model.head_blocks if m.num_active_heads]
-    names = _split_names(blocks) or available
-    all_batches = list(iterate_batches(batches, "batches"))
-    total = len(names) * sum(map(len, all_batches))
-    with ProgressDisplay(total, quiet=quiet, unit="sentence") as display:
-        arguments = tau, rate, gibibytes, display
-        return {name: _compute_posterior(model, all_batches, name, *arguments) for name in names}
 
 
 def _split_names(blocks: str | Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
 from tests.latentheads.contrib.hf.networks import gpt2
+from tests.typechecking import unchecked
 
 LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
@@ -129,6 +130,9 @@ def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
             calibrate(posterior, None, too_few)
     with pytest.raises(ValueError, match="posteriors must be at least one, got none"):
         calibrate([])
+    for other in (posterior.log_odds, [posterior, 3], None):
+        with pytest.raises(ValueError, match=r"^posteriors must be made by circuit_posterior"):
+            unchecked(calibrate)(other)
 
 
 def test_a_temperature_beyond_the_first_ones_is_found() -> None:

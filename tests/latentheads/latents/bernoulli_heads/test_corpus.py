@@ -16,7 +16,10 @@ import latentheads as lh
 from latentheads.attention.block import HeadBlock
 from latentheads.latents.bernoulli_heads import corpus
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
-from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
+from latentheads.latents.bernoulli_heads.options import (
+    BernoulliHeadsOptions,
+    check_number_of_subsets,
+)
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.network import Choice
 from latentheads.models import Translation
@@ -77,7 +80,7 @@ def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None
     model.eval()
     if name in ("noise", "alignments"):
         names = names[1:]
-    posterior = lh.head_posterior(model, BATCHES, names)
+    posterior = lh.head_posterior(model, BATCHES, names, tau=1)
     assert f"{', '.join(names)}: " in repr(posterior)
     expected = [by_choices(model, batch, blocks_of(model, *names)) for batch in BATCHES]
     torch.testing.assert_close(posterior.log_likelihoods, torch.cat(expected))
@@ -87,7 +90,9 @@ def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None
 
 def test_blocks_are_named_in_a_list_or_a_text() -> None:
     model, names = MODELS["plain"]().eval(), ("encoder.1.self", "decoder.1.self")
-    by_list, by_text = (lh.head_posterior(model, BATCHES, n) for n in (names, ",".join(names)))
+    by_list, by_text = (
+        lh.head_posterior(model, BATCHES, n, tau=1) for n in (names, ",".join(names))
+    )
     assert torch.equal(by_text.log_likelihoods, by_list.log_likelihoods)
 
 
@@ -95,7 +100,7 @@ def test_of_a_language_model_and_after_heads_were_removed() -> None:
     batch = lh.data.Batch(small_batch().target)
     model = build("language-model", "cascaded").eval()
     remove_heads(model, {"decoder.1.self": [0, 2]})
-    posterior = lh.head_posterior(model, [batch])
+    posterior = lh.head_posterior(model, [batch], tau=1)
     assert [(block.name, block.heads) for block in posterior.blocks] == [("decoder.1.self", 2)]
     expected = by_choices(model, batch, blocks_of(model, "decoder.1.self"))
     torch.testing.assert_close(posterior.log_likelihoods, expected)
@@ -109,7 +114,7 @@ def test_of_a_network_of_transformers(kind: str) -> None:
     labels = {} if kind == "gpt2" else {"labels": TARGETS}
     batch = model.batch(inputs, **labels)
     block = model.head_blocks[-1]
-    posterior = lh.head_posterior(model, [batch])
+    posterior = lh.head_posterior(model, [batch], tau=1)
     assert [b.name for b in posterior.blocks] == [block.block.name]
     with torch.no_grad():
         expected = by_choices(model, batch, [block])
@@ -124,28 +129,26 @@ def test_lower_layers_of_a_network_of_transformers_run_once() -> None:
     for number, layer in enumerate(network.transformer.h):
         layer.attn.register_forward_pre_hook(lambda *_, number=number: calls.append(number))
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
-    lh.head_posterior(model, [batch], "decoder.2.self")
+    lh.head_posterior(model, [batch], "decoder.2.self", tau=1)
     assert (calls.count(0), calls.count(1), calls.count(2)) == (1, 1, 1 + 8)
     lh.contrib.hf.plain(model)
 
 
 def test_sentences_stand_in_the_order_of_the_corpus() -> None:
     model, batch = build(prior="delta").eval(), small_batch()
-    whole = lh.head_posterior(model, [batch]).log_likelihoods
+    whole = lh.head_posterior(model, [batch], tau=1).log_likelihoods
     indexed = [
         lh.data.Batch(b.target, b.source, torch.tensor(index), 3)
         for b, index in ((rows(batch, [2]), [2]), (rows(batch, [0, 1]), [0, 1]))
     ]
-    torch.testing.assert_close(lh.head_posterior(model, indexed).log_likelihoods, whole)
+    torch.testing.assert_close(lh.head_posterior(model, indexed, tau=1).log_likelihoods, whole)
 
 
-def test_each_block_alone() -> None:
-    model = build(prior="delta").eval()
-    posteriors = lh.latents.head_posteriors(model, BATCHES, tau=3.0, rate=0.7)
-    assert list(posteriors) == [module.block.name for module in model.head_blocks]
-    one = lh.head_posterior(model, BATCHES, "encoder.0.self", tau=3.0, rate=0.7)
-    torch.testing.assert_close(posteriors["encoder.0.self"].inclusion, one.inclusion)
-    assert list(lh.latents.head_posteriors(model, BATCHES, "decoder.0.self")) == ["decoder.0.self"]
+def test_probabilities_are_shown_with_their_intervals() -> None:
+    posterior = made_up()
+    ends = posterior.bootstrap(200)
+    for probability, low, high in zip(posterior.inclusion, ends.low, ends.high, strict=True):
+        assert f"{probability:.3f} [{low:.3f}, {high:.3f}]" in repr(posterior)
 
 
 def test_bayes_rule_by_hand() -> None:
@@ -273,14 +276,21 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
         ({"blocks": "decoder.9.self"}, "blocks must be one of "),
         (
             {"blocks": ",".join(f"{s}.{n}.self" for s in ("encoder", "decoder") for n in range(3))},
-            "have 262,144 subsets of heads together",
+            "have 262,144 subsets of heads together, .*: name fewer blocks$",
         ),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
     model = build(prior="delta", layers=3).eval()
     with pytest.raises(ValueError, match=message):
-        lh.head_posterior(model, BATCHES, **options)
+        lh.head_posterior(model, BATCHES, **{"tau": 1, **options})
+
+
+def test_a_block_of_many_heads_is_refused_by_their_number() -> None:
+    line = r"^blocks decoder.0.self have 8,192 subsets .*: a block has at most 12 heads$"
+    with pytest.raises(ValueError, match=line):
+        check_number_of_subsets([Block("decoder-self", 0, 13)])
+    check_number_of_subsets([Block("decoder-self", 0, 12)])
 
 
 @pytest.mark.parametrize("latent", [GateOptions(), BernoulliHeadsOptions()])
@@ -288,7 +298,7 @@ def test_heads_that_are_latent_already_are_refused(latent: Any) -> None:
     arguments = SOURCE_TYPES, TARGET_TYPES, sizes()
     model = Translation(*arguments, latents=[latent]).double()
     with pytest.raises(ValueError, match=r"select their heads already|decide about heads of each"):
-        lh.head_posterior(model, BATCHES)
+        lh.head_posterior(model, BATCHES, tau=1)
 
 
 def test_resamples_and_numbers_are_checked() -> None:
@@ -320,11 +330,10 @@ def test_numbers_without_a_subset_or_without_end(work: Any, message: str) -> Non
         work(made_up())
 
 
-@pytest.mark.parametrize("function", [lh.head_posterior, lh.latents.head_posteriors])
-def test_a_guide_in_place_of_a_model(function: Any) -> None:
+def test_a_guide_in_place_of_a_model() -> None:
     guide = attach("cascaded", build())
     with pytest.raises(ValueError, match=r"^model must be one of heads, .*, got Cascaded$"):
-        unchecked(function)(guide, BATCHES)
+        unchecked(lh.head_posterior)(guide, BATCHES, tau=1)
 
 
 def test_weights_that_are_not_finite_are_named() -> None:
@@ -332,22 +341,17 @@ def test_weights_that_are_not_finite_are_named() -> None:
     name, parameter = next(p for p in model.named_parameters() if p[0].startswith("decoder"))
     parameter.data.view(-1)[0] = math.nan
     with pytest.raises(FloatingPointError, match=f"NaN: the model's parameter {name} is not fin"):
-        lh.head_posterior(model, BATCHES)
+        lh.head_posterior(model, BATCHES, tau=1)
 
 
-def test_progress_counts_the_sentences_of_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_the_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = list[str]()
     monkeypatch.setattr(progress, "FIRST", (0.0, 0.0, 0.0))
     monkeypatch.setattr(progress, "EVERY", 0.0)
     monkeypatch.setattr(progress, "print_message", lambda line, file: lines.append(line))
-    model, names = build(prior="delta").eval(), ("encoder.0.self", "decoder.0.self")
-    lh.latents.head_posteriors(model, iter(BATCHES), names)
-    assert [line.partition(",")[0] for line in lines] == [
-        f"sentence {number} of 6" for number in (2, 3, 5, 6)
-    ]
+    model = build(prior="delta").eval()
+    lh.head_posterior(model, iter(BATCHES), tau=1)
+    assert [line.partition(",")[0] for line in lines] == ["sentence 2 of 3", "sentence 3 of 3"]
     lines.clear()
-    lh.head_posterior(model, BATCHES)
-    assert lines[-1].startswith("sentence 3 of 3")
-    lines.clear()
-    lh.head_posterior(model, BATCHES, quiet=True)
+    lh.head_posterior(model, BATCHES, quiet=True, tau=1)
     assert not lines
