@@ -462,7 +462,7 @@ def test_alignment_heads_are_learned_from_an_example() -> None:
     heads = names["whisper"].generation_config.alignment_heads
     assert heads == [list(head) for head in sorted(names["listed"])]
     found = {"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}
-    program = "latentheads.contrib.speech.timing.time_words"
+    program = "latentheads.contrib.speech.time_words"
     with mock.patch(program, autospec=True, return_value=found) as timed:
         run(sounds, names | {"processor": "processor", "samples": "samples"})
     timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})

@@ -15,7 +15,7 @@ from latentheads.contrib.heads.alignments import (
     score_best_attention,
 )
 from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
-from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes, jump_chain
 from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.contrib.heads.boundaries.model import BoundaryModel
 from latentheads.contrib.heads.boundaries.pyro_model import attention_model
@@ -128,6 +128,7 @@ __all__ = [
     "head_entropy",
     "heads_for_dtw",
     "intervene",
+    "jump_chain",
     "label_head",
     "learn_noise",
     "likeliest_links",

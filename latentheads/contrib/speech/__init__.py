@@ -11,6 +11,7 @@ from latentheads.lazy import lazy_names
 
 if TYPE_CHECKING:
     from latentheads.contrib.speech.data import Speech as Speech
+    from latentheads.contrib.speech.forced import make_forced_example as make_forced_example
     from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
     from latentheads.contrib.speech.timing import time_words as time_words
     from latentheads.contrib.speech.transcription import transcribe as transcribe
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MODULES = {
     "Speech": "contrib.speech.data",
     "SpeechOptions": "contrib.speech.front_end",
+    "make_forced_example": "contrib.speech.forced",
     "time_words": "contrib.speech.timing",
     "transcribe": "contrib.speech.transcription",
 }
