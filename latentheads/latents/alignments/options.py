@@ -105,8 +105,11 @@ class AlignmentOptions(LatentOptions):
 
     def resolve(self, is_language_model: bool) -> AlignmentOptions:
         """The options with a number of blocks."""
-        self.check_window(is_language_model)
-        return self.with_default_blocks(is_language_model)
+        if self.window and not is_language_model:
+            raise OptionError("window", " is for a language model: drop it")
+        # heads over a language model's past are expensive in a second block
+        number = 1 if is_language_model else self.number_of_blocks
+        return self if self.blocks is not None else replace(self, blocks=number)
 
     def make(self, shape: ModelShape) -> Aligner:
         options = self.resolve(shape.is_causal)
@@ -147,23 +150,3 @@ class AlignmentOptions(LatentOptions):
         is_lowest = self.blocks == 1 and self.prior_name == "cascaded"
         prior = "independent" if is_lowest else self.prior_name
         return f"{self.total_heads} {kind} alignment head{plural} (prior: {prior})"
-
-    def with_default_blocks(self, causal: bool) -> AlignmentOptions:
-        """The same options with a number of blocks.
-
-        Args:
-            causal: Whether heads select words of a language model's past, where a second block is
-                expensive.
-        """
-        if self.blocks is not None:
-            return self
-        return replace(self, blocks=1 if causal else self.number_of_blocks)
-
-    def check_window(self, causal: bool) -> None:
-        """Raises an error for a window of heads that select positions of a source.
-
-        Args:
-            causal: Whether heads select words of a language model's past.
-        """
-        if self.window and not causal:
-            raise OptionError("window", " is for a language model: drop it")
