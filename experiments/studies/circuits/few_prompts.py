@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.contrib.circuits import CircuitPosterior, calibrate
@@ -14,7 +14,7 @@ from latentheads.experiments.studies.circuits.intervals import wilson_interval
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 
-PROMPTS = (4, 8, 16, 32)
+PROMPTS = (4, 8, 16, 32, 200)
 HEADS = 3
 EFFECT = 0.3
 """Standard deviation of the mean effect of a head; that of prompts around it is 1."""
@@ -30,7 +30,7 @@ def few_prompts() -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     rows = []
     for prompts in PROMPTS:
-        probabilities, needed, unidentified = [], [], 0
+        calibrated, uncalibrated, needed, unidentified = [], [], [], 0
         for _ in range(POSTERIORS):
             effect = EFFECT * torch.randn(HEADS, generator=generator, dtype=torch.float64)
             noise = torch.randn(prompts, HEADS, generator=generator, dtype=torch.float64)
@@ -39,24 +39,29 @@ def few_prompts() -> list[dict[str, Any]]:
                 warnings.simplefilter("ignore", UserWarning)
                 calibration = calibrate(posterior, resamples=100)
             unidentified += not calibration.is_identified
-            probabilities.append(posterior.with_temperature(calibration.tau).inclusion)
+            calibrated.append(posterior.with_temperature(calibration.tau).inclusion)
+            uncalibrated.append(posterior.inclusion)
             needed.append(effect > 0)
-        probability, is_needed = torch.cat(probabilities), torch.cat(needed)
-        certainty = torch.where(is_needed, probability, 1 - probability)
-        confident = torch.maximum(probability, 1 - probability) > CONFIDENT
-        number, right = int(confident.sum()), int((certainty[confident] > 0.5).sum())
-        rows.append(
-            {
-                "prompts": prompts,
-                "posteriors": POSTERIORS,
-                "unidentified": unidentified,
-                "confident_heads": number,
-                "probability": float(torch.maximum(probability, 1 - probability)[confident].mean()),
-                "share": right / number,
-                "interval": wilson_interval(right, number),
-            }
-        )
+        is_needed = torch.cat(needed)
+        row = {"prompts": prompts, "posteriors": POSTERIORS, "unidentified": unidentified}
+        row |= _describe_confident(torch.cat(calibrated), is_needed)
+        rows.append(row | {"at_tau_1": _describe_confident(torch.cat(uncalibrated), is_needed)})
     return rows
+
+
+def _describe_confident(
+    probability: Float[Tensor, " head"], is_needed: Bool[Tensor, " head"]
+) -> dict[str, Any]:
+    """The heads with P above .9 or below .1."""
+    certainty = torch.where(is_needed, probability, 1 - probability)
+    confident = torch.maximum(probability, 1 - probability) > CONFIDENT
+    number, right = int(confident.sum()), int((certainty[confident] > 0.5).sum())
+    return {
+        "confident_heads": number,
+        "probability": float(torch.maximum(probability, 1 - probability)[confident].mean()),
+        "share": right / number,
+        "interval": wilson_interval(right, number),
+    }
 
 
 def _make_posterior(effects: Float[Tensor, "prompt head"]) -> CircuitPosterior:

@@ -4,7 +4,8 @@ Prompts are split at random, many times: the posterior is that on some of them, 
 is needed is decided by the others: it is in the subset with the largest mean log-likelihood less
 the penalty of its heads there. The temperature is that with the largest mean log-probability of
 these decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599).
-Prompts that a result is reported on must have no part in it.
+Prompts that a result is reported on must have no part in it. Of the posterior of
+:func:`latentheads.head_posterior` sentences stand in the place of prompts.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_instance, check_least, check_not_empty, check_seed
-from latentheads.contrib.circuits.posterior import CircuitPosterior
 from latentheads.frames import make_frame
+from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +72,7 @@ class Decisions:
 
 
 def decide(
-    posteriors: Iterable[CircuitPosterior] | CircuitPosterior,
+    posteriors: Iterable[HeadPosterior] | HeadPosterior,
     size: int | None,
     tau: float,
     resamples: int = 100,
@@ -98,11 +99,12 @@ def decide(
     return Decisions(torch.cat(log_odds), torch.cat(needed))
 
 
-def _listed(posteriors: Iterable[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
+def _listed(posteriors: Iterable[HeadPosterior] | HeadPosterior) -> list[HeadPosterior]:
     listed = list(posteriors) if isinstance(posteriors, Iterable) else [posteriors]
     check_not_empty("posteriors", listed)
     for posterior in listed:
-        check_instance("posteriors", posterior, CircuitPosterior, "made by circuit_posterior")
+        accepted = "what circuit_posterior or lh.head_posterior returns"
+        check_instance("posteriors", posterior, HeadPosterior, accepted)
     return listed
 
 
@@ -153,7 +155,7 @@ class Calibration:
 
 
 def calibrate(
-    posteriors: Iterable[CircuitPosterior] | CircuitPosterior,
+    posteriors: Iterable[HeadPosterior] | HeadPosterior,
     size: int | None = None,
     temperatures: Iterable[float] | None = None,
     resamples: int = 400,
@@ -162,8 +164,9 @@ def calibrate(
     """The temperature with the largest mean log-probability of what held-out prompts decide.
 
     Args:
-        posteriors: A posterior, or several, such as of several layers; their temperature does not
-            matter.
+        posteriors: A posterior of :func:`.circuit_posterior` or
+            :func:`latentheads.head_posterior`, or several, such as of several layers; their
+            temperature does not matter.
         size: Prompts that a posterior is given, the others decide; None: half of them.
         temperatures: Two temperatures or more to try; None: powers of 2, as far as the score
             rises.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.checks import check_least
@@ -76,8 +76,12 @@ class CircuitPosterior(HeadPosterior):
     @property
     def log_prior(self) -> Float[Tensor, " subset"]:
         """Log p(b), with the penalty of its heads on all prompts."""
-        cost = self.penalty * len(self.tokens) / self.tau
-        return super().log_prior - cost * self.subsets.sum(-1)
+        return super().log_prior - self.costs * len(self.tokens) / self.tau
+
+    @property
+    def costs(self) -> Float[Tensor, " subset"]:
+        """The penalty of the heads of every subset, for a prompt."""
+        return self.penalty * self.subsets.sum(-1)
 
     @property
     def log_density(self) -> Float[Tensor, " subset"]:
@@ -87,42 +91,6 @@ class CircuitPosterior(HeadPosterior):
     def with_penalty(self, penalty: float) -> CircuitPosterior:
         """The posterior with another penalty of a head; no pass of the network is needed."""
         return replace(self, penalty=penalty)
-
-    def on(self, prompts: Tensor) -> CircuitPosterior:
-        """The posterior on some of the prompts.
-
-        Args:
-            prompts: Their indices, which may repeat.
-        """
-        rows, tokens = self.log_likelihoods[prompts], self.tokens[prompts]
-        return replace(self, log_likelihoods=rows, tokens=tokens)
-
-    @property
-    def best(self) -> Float[Tensor, " head"]:
-        """The gates of the subset with the largest mean log-likelihood less its penalty."""
-        return self.best_on(torch.arange(len(self.tokens))[None])[0]
-
-    def best_on(self, prompts: Int[Tensor, "resample prompt"]) -> Float[Tensor, "resample head"]:
-        """The best subset on each of several resamples of the prompts.
-
-        Args:
-            prompts: Indices of prompts, which may repeat.
-        """
-        mean = self._resample_weights(prompts) @ self.log_likelihoods / prompts.shape[1]
-        return self.subsets[(mean - self.penalty * self.subsets.sum(-1)).argmax(-1)]
-
-    def log_odds_on(
-        self, prompts: Int[Tensor, "resample prompt"]
-    ) -> Float[Tensor, "resample head"]:
-        """Log-odds of every head's inclusion, on each of several resamples of the prompts."""
-        log_prior = self.on(prompts[0]).log_prior
-        total = self._resample_weights(prompts) @ self.log_likelihoods
-        return self._log_odds((log_prior + total / self.tau).log_softmax(-1))
-
-    def _resample_weights(self, prompts: Tensor) -> Float[Tensor, "resample prompt"]:
-        """How often every prompt is in each resample."""
-        counts = self.log_likelihoods.new_zeros(len(prompts), len(self.tokens))
-        return counts.scatter_add(1, prompts, counts.new_ones(prompts.shape))
 
 
 def circuit_posterior(

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
@@ -196,6 +196,11 @@ class HeadPosterior:
         return sizes * math.log(self.rate) + rest * math.log1p(-self.rate)
 
     @property
+    def costs(self) -> Float[Tensor, " subset"]:
+        """What every subset costs for a sentence, beside its log-likelihood: nothing here."""
+        return torch.zeros_like(self.log_likelihoods[0])
+
+    @property
     def nats(self) -> Float[Tensor, " subset"]:
         """Log-likelihood of the corpus with each subset, per target token."""
         return self.log_likelihoods.sum(0) / self.tokens.sum().clamp_min(1)
@@ -273,6 +278,46 @@ class HeadPosterior:
         loss = float(self.nats[-1] - self.nats[index])
         return Subset(active, float(self.log_probs[index].exp()), loss)
 
+    def on(self, sentences: Tensor) -> Self:
+        """The posterior on some of the sentences.
+
+        Args:
+            sentences: Their indices, which may repeat.
+        """
+        rows, tokens = self.log_likelihoods[sentences], self.tokens[sentences]
+        return replace(self, log_likelihoods=rows, tokens=tokens)
+
+    @property
+    def best(self) -> Float[Tensor, " head"]:
+        """The gates of the subset with the largest mean log-likelihood less its cost."""
+        return self.best_on(torch.arange(len(self.tokens))[None])[0]
+
+    def best_on(
+        self, sentences: Int[Tensor, "resample sentence"]
+    ) -> Float[Tensor, "resample head"]:
+        """The best subset on each of several resamples of the sentences.
+
+        Args:
+            sentences: Their indices, which may repeat.
+        """
+        mean = self._count(sentences) @ self.log_likelihoods / sentences.shape[1]
+        return self.subsets[(mean - self.costs).argmax(-1)]
+
+    def log_odds_on(
+        self, sentences: Int[Tensor, "resample sentence"]
+    ) -> Float[Tensor, "resample head"]:
+        """Log-odds of every head's inclusion, on each of several resamples of the sentences."""
+        log_prior = self.on(sentences[0]).log_prior
+        total = self._count(sentences) @ self.log_likelihoods
+        return self._log_odds((log_prior + total / self.tau).log_softmax(-1))
+
+    def _count(
+        self, sentences: Int[Tensor, "resample index"]
+    ) -> Float[Tensor, "resample sentence"]:
+        """How often every sentence is in each resample."""
+        counts = self.log_likelihoods.new_zeros(len(sentences), len(self.tokens))
+        return counts.scatter_add(1, sentences, counts.new_ones(sentences.shape))
+
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
@@ -299,10 +344,7 @@ class HeadPosterior:
         """Inclusion probabilities and their log-odds in some resamples of the sentences."""
         sentences = len(self.tokens)
         resampled = torch.randint(sentences, (resamples, sentences), generator=generator)
-        counts = torch.zeros(resamples, sentences).scatter_add(
-            1, resampled, torch.ones(resampled.shape)
-        )
-        log_probs = self._log_probs(counts.to(self.log_likelihoods) @ self.log_likelihoods)
+        log_probs = self._log_probs(self._count(resampled) @ self.log_likelihoods)
         return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from latentheads.contrib.circuits import (
     decide,
     interactions,
 )
+from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
@@ -131,8 +133,27 @@ def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
     with pytest.raises(ValueError, match="posteriors must be at least one, got none"):
         calibrate([])
     for other in (posterior.log_odds, [posterior, 3], None):
-        with pytest.raises(ValueError, match=r"^posteriors must be made by circuit_posterior"):
+        with pytest.raises(ValueError, match=r"^posteriors must be what circuit_posterior or lh"):
             unchecked(calibrate)(other)
+
+
+def test_sentences_are_calibrated_as_prompts_are() -> None:
+    """At tau 1 chance makes heads without an effect certain; calibrated they are not."""
+    subsets = all_subsets(3, EFFECTS)
+    certain = {1.0: 0, None: 0}
+    for seed in range(5):
+        torch.manual_seed(seed)
+        likelihoods = torch.randn(41, 3, dtype=torch.float64) @ subsets.mT
+        tokens = torch.ones(41, dtype=torch.float64)
+        posterior = HeadPosterior([Block("decoder-self", 0, 3)], likelihoods, tokens)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # no temperature is identified
+            tau = calibrate(posterior, resamples=50).tau
+        for chosen in certain:
+            inclusion = posterior.with_temperature(chosen or tau).inclusion
+            certain[chosen] += int((abs(inclusion - 0.5) > 0.45).sum())
+    assert certain[1.0] >= 7
+    assert certain[None] <= 1
 
 
 def test_a_temperature_beyond_the_first_ones_is_found() -> None:
