@@ -195,10 +195,14 @@ def planted_lines() -> list[str]:
 
 def few_prompts_lines() -> list[str]:
     """How often confident probabilities are right, by the number of prompts."""
+
+    def cells(row: dict[str, Any]) -> str:
+        share = bounds([row["share"], *row["interval"]], 2)
+        return f"{row['confident_heads']} | {row['probability']:.2f} | {share} |"
+
     return [
-        f"| {row['prompts']} | {row['unidentified']} of {row['posteriors']} | "
-        f"{row['confident_heads']} | {row['probability']:.2f} | "
-        f"{bounds([row['share'], *row['interval']], 2)} |"
+        f"| {row['prompts']} | {row['unidentified']} of {row['posteriors']} | {cells(row)} "
+        f"{cells(row['at_tau_1'])}"
         for row in read("few-prompts")
     ]
 
@@ -246,6 +250,18 @@ def test_few_prompts_are_those_of_the_results() -> None:
         row = by_prompts[prompts]
         share, low, high = (100 * x for x in (row["share"], *row["interval"]))
         assert text.format(share=share, low=low, high=high) in manual
+
+
+def test_a_calibrated_posterior_of_sentences_is_that_of_the_results() -> None:
+    manual = " ".join((ROOT / "docs" / "bernoulli-heads.md").read_text("utf-8").split())
+    (row,) = (row for row in read("few-prompts") if row["prompts"] == 200)
+    for part, text in (
+        (row, "{share:.0f} % [{low:.0f}, {high:.0f}] are rightly so, where P is .{p} on average"),
+        (row["at_tau_1"], "τ = 1 {share:.0f} % [{low:.0f}, {high:.0f}], where P is 1.{p}"),
+    ):
+        share, low, high = (100 * x for x in (part["share"], *part["interval"]))
+        p = f"{part['probability']:.2f}"[2:]
+        assert text.format(share=share, low=low, high=high, p=p) in manual
 
 
 def test_the_number_of_heads_that_are_needed_is_that_of_the_results() -> None:

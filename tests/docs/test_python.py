@@ -156,6 +156,7 @@ def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["importances"].scores.keys() == {(0, 2), (1, 0), (1, 1), (1, 2)}
 
 
+@pytest.mark.filterwarnings("ignore:a temperature of 5 prompts", "ignore:tau is not identified")
 def test_subsets_of_heads_have_a_posterior() -> None:
     snippet, own_guide, of_corpus = snippets("docs/bernoulli-heads.md")
     small = {"latents=": "heads=2, width=8, latents=", "sentences=500": "sentences=40, held_out=5"}
