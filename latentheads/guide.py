@@ -329,7 +329,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Run the model with all latents sampled from their posteriors; return all values."""
-        self.args_kwargs = args, kwargs
+        self.args_kwargs, self.trace = (args, kwargs), Trace()  # frees the last pass's graph
         try:
             self.prepare()
             with self:

@@ -51,7 +51,7 @@ class Capture(TorchDispatchMode):
 
 
 def capture_operations(
-    work: Callable[[], Captured], pool: Any
+    work: Callable[[], Captured], *_: Any
 ) -> tuple[Captured, Callable[[], None]]:
     """Captures operations on the second device."""
     with Capture() as capture:

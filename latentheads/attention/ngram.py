@@ -203,8 +203,8 @@ class NGram(HeadBlock):
         slices = x.unflatten(-1, (self.slices, -1)).movedim(-2, -4).flatten(-2)
         if index is None and self.slice_of_head == list(range(self.slices)):
             return slices
-        slice_index = torch.tensor(self.slice_of_head, device=x.device)
-        return slices.index_select(-3, slice_index if index is None else slice_index[index])
+        of_heads = torch.stack([slices.select(-3, number) for number in self.slice_of_head], -3)
+        return of_heads if index is None else of_heads.index_select(-3, index)
 
     def _max_pool_sentence(
         self, x: Tensor, attention_mask: AttentionMask

@@ -186,7 +186,7 @@ class Engine:
             module = self.accelerator.prepare_model(self.objective)
         # gradients of an earlier backward pass would update even frozen parameters
         self.optimizers.zero_grad()
-        started = time.perf_counter()
+        started, first = time.perf_counter(), self.step
         stream = closing(self.loader.prefetch(self.loader_state))
         with stream as steps, passes(), isolated_param_store(), self.noise.active():
             while self.running:
@@ -211,7 +211,7 @@ class Engine:
                     for callback in callbacks:
                         callback.on_save()
                 started = time.perf_counter()
-        if self.graphs is not None and not self.graphs.replays:
+        if self.graphs is not None and self.step > first and not self.graphs.replays:
             warnings.warn(
                 f"graph captured no step: no kind of batch came more than {SEEN} times",
                 stacklevel=2,
@@ -291,7 +291,8 @@ class Engine:
                 if self.graphs is None:
                     loss += differentiate(micro_batch.to(self.device), factor)
                 else:
-                    loss += self.graphs.run(differentiate, micro_batch, factor, self._numbers())
+                    numbers = weight, *self._numbers()
+                    loss += self.graphs.run(differentiate, micro_batch, factor, numbers)
         return loss
 
     def _differentiate(
@@ -306,13 +307,13 @@ class Engine:
         self.scaler.scale(nats * factor).backward()
         return nats.detach()
 
-    def _numbers(self) -> Hashable:
+    def _numbers(self) -> Iterator[Hashable]:
         """What Python reads in a step besides its batch, and may be another number in the next."""
-        temperatures = [latent.temperature for latent in self.model.latents.values()]
-        posteriors = self.guide.posteriors.values()
-        temperatures += [getattr(posterior, "temperature", None) for posterior in posteriors]
-        noise_factor = self.training.noise_factor(self.step)
-        return getattr(self.elbo, "kl_weight", 1.0), noise_factor, *temperatures
+        yield self.training.noise_factor(self.step)
+        for part in (self.elbo, *self.model.latents.values(), *self.guide.posteriors.values()):
+            for name, value in vars(part).items():
+                if isinstance(value, int | float | None):
+                    yield name, value
 
     def check_loss(self, batch: Batch) -> None:
         """Raises an error if the loss cannot train the pair, before anything is written or trained.

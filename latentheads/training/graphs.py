@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from latentheads.batch import Batch
+from latentheads.errors import is_out_of_memory
 from latentheads.guards import Guards
 from latentheads.noise import get_noise, kept_noise, set_noise
 
@@ -40,16 +40,20 @@ Captured = tuple[Tensor, Bool[Tensor, ""] | None]
 """The loss of a captured step, and whether its guards failed."""
 
 
-def record(work: Callable[[], Captured], pool: Any) -> tuple[Captured, Callable[[], None]]:
+def record(
+    work: Callable[[], Captured], pool: Any, stream: Any
+) -> tuple[Captured, Callable[[], None]]:
     """Captures operations as a CUDA graph, which does not run them; returns what runs them.
 
     Args:
         work: Starts the operations.
         pool: Memory that all graphs share: they never run at once.
+        stream: Where they were started before.
     """
     graph = torch.cuda.CUDAGraph()
     # the thread that prepares batches may pin memory meanwhile, which the default mode refuses
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    capture = torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local")
+    with torch.cuda.stream(stream), capture:  # which leaves its stream in place if it fails
         outputs = work()
     return outputs, graph.replay
 
@@ -123,9 +127,11 @@ class StepGraphs:
     """
 
     def __init__(self, parameters: Iterable[Tensor], device: torch.device) -> None:
-        self._parameters = [p for p in parameters if p.requires_grad]
+        self._parameters = list(parameters)
         self._device = device
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        on_gpu = device.type == "cuda"
+        self._pool = torch.cuda.graph_pool_handle() if on_gpu else None
+        self._stream = torch.cuda.Stream(device) if on_gpu else None
         self._graphs: dict[Hashable, StepGraph] = {}
         self._seen: Counter[Hashable] = Counter()
         self._numbers: Hashable = None
@@ -146,6 +152,7 @@ class StepGraphs:
             The loss, until the next step of the same kind; gradients are added to those of the
             parameters.
         """
+        numbers = numbers, tuple(parameter.requires_grad for parameter in self._parameters)
         if numbers != self._numbers:  # nothing is counted that does not come again
             self._numbers, self._seen = numbers, Counter()
         kind = kind_of(batch), numbers
@@ -171,30 +178,46 @@ class StepGraphs:
             return loss, guards.failed
 
         before = self._copy_gradients()
-        on_gpu = self._device.type == "cuda"
-        where = torch.cuda.device(self._device) if on_gpu else nullcontext()
-        with where, kept_noise(self._device):
-            self._set_gradients([None] * len(before))
-            self._warm_up(guarded)
-            trained = [p for p in self._parameters if p.grad is not None]
-            for parameter in trained:
-                self._gradients.setdefault(parameter, torch.zeros_like(parameter))
-                parameter.grad = self._gradients[parameter]
-            with Inputs() as inputs:
-                (loss, failed), launch = record(guarded, self._pool)
-            self._set_gradients(before)
+        with kept_noise(self._device):
+            try:
+                self._set_gradients([None] * len(before))
+                self._warm_up(guarded)
+                trained = [p for p in self._parameters if p.grad is not None]
+                for parameter in trained:
+                    self._gradients.setdefault(parameter, torch.zeros_like(parameter))
+                    parameter.grad = self._gradients[parameter]
+                with Inputs() as inputs:
+                    (loss, failed), launch = self._record(guarded)
+            finally:
+                self._set_gradients(before)
         return StepGraph(own, factor, loss, failed, trained, launch, inputs.held.values())
 
     def _warm_up(self, work: Callable[[], Captured]) -> None:
         """Runs a step beside the main stream, as PyTorch asks for before a capture."""
-        if self._device.type != "cuda":
+        if self._stream is None:
             work()
             return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        main = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(main)
+        with torch.cuda.stream(self._stream):
             work()
-        torch.cuda.current_stream().wait_stream(side)
+        main.wait_stream(self._stream)
+
+    def _record(self, work: Callable[[], Captured]) -> tuple[Captured, Callable[[], None]]:
+        """Captures the operations of a step.
+
+        Raises:
+            ValueError: One of them cannot be captured.
+        """
+        try:
+            return record(work, self._pool, self._stream)
+        except RuntimeError as error:
+            # a capture that was broken off raises an error of its own as it ends
+            reason = error.__context__ or error
+            if is_out_of_memory(reason):
+                raise reason from None
+            line = next(iter(str(reason).splitlines()), type(reason).__name__)
+            raise ValueError(f"graph could not capture a step, drop graph: {line}") from reason
 
     def _replay(self, graph: StepGraph, work: Work, batch: Batch, factor: float) -> Tensor:
         """Replays a step; one whose guards fail is run in its place."""
@@ -229,7 +252,13 @@ class StepGraphs:
 
 
 def kind_of(batch: Batch) -> Hashable:
-    """What the operations of a step on a batch depend on: shapes, and what is no tensor."""
+    """What the operations of a step on a batch depend on: shapes, and what is no tensor.
+
+    Raises:
+        ValueError: It is no plain batch, but one of another class, such as of pretrained networks.
+    """
+    if type(batch) is not Batch:
+        raise ValueError(f"graph captures no step on {type(batch).__name__}: drop graph")
     return tuple(
         value.shape if isinstance(value, Tensor) else value for value in vars(batch).values()
     )

@@ -15,7 +15,6 @@ from torch import Tensor
 from latentheads.latents.network import Choice
 from latentheads.latents.selection.selector import TaskSelector
 from latentheads.latents.selector import choose_in_order
-from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
 
 
@@ -59,8 +58,7 @@ class StaticSelector(TaskSelector):
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "task candidate"]:
         owner = torch.arange(self.num_candidates(attention_type), device=like.device) // self.heads
-        set_index = as_tensor_like(self._sets_of(attention_type), owner)
-        return (set_index[:, None] == owner).to(like.dtype)
+        return torch.stack([owner == index for index in self._sets_of(attention_type)]).to(like)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
         """The heads of the set in ascending order."""

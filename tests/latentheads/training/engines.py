@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from latentheads.corpora import Part, Rows
+from latentheads.corpora.loader import StepLoader
 from latentheads.training.engine import Engine
 from latentheads.training.options import make_training
 from tests.tiny import attach, build
@@ -33,14 +34,14 @@ def same(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def make_engine(device: str, **options: Any) -> Engine:
+def make_engine(device: str, source: Part | StepLoader | None = None, **options: Any) -> Engine:
     torch.manual_seed(0)
     model = build(prior="cascaded", layers=1)
     guide = attach("tied", model).to(device)
     if "precision" in options:  # half of float64 is refused
         model, guide = model.float(), guide.float()
     plan: dict[str, Any] = {"tokens": 29, "warmup_steps": 2, **options}
-    return Engine(model.to(device), guide, part(), make_training(plan), seed=5)
+    return Engine(model.to(device), guide, source or part(), make_training(plan), seed=5)
 
 
 def update(engine: Engine, number: int) -> list[Tensor]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +19,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
+from latentheads.contrib.hf.batch import EncodedBatch
+from latentheads.corpora.loader import StepLoader
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import Translation
+from latentheads.pruning import remove_heads
 from latentheads.training import checkpoints, graphs
 from latentheads.training.engine import check_compatible
 from latentheads.training.engine import make_loss as make_engine_loss
-from latentheads.training.graphs import SEEN, Inputs, StepGraphs, Work
+from latentheads.training.graphs import SEEN, Inputs, StepGraphs, Work, kind_of
 from latentheads.training.options import make_training
 from tests.capture import Capture, capture_operations
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.latents.bernoulli_heads.models import build as gated
 from tests.latentheads.training.engines import make_engine, update
-from tests.second_device import NAME, READ, There, home, second_device
+from tests.second_device import NAME, READ, There, home, near, second_device
 from tests.tiny import (
     ADAPTIVE,
     SOURCE_TYPES,
@@ -51,6 +58,18 @@ def of_recipe(name: str) -> tuple[Any, Any]:
     return model, attach("cholesky" if guide == "autoregressive" else guide, model)
 
 
+def sliced() -> Any:
+    """Heads with slices of their own, of which one was removed."""
+    model = build(mixers="ngram", windows="2", layers=1, ngram_slices=True)
+    remove_heads(model, {"encoder.0.self": [2, 0]})
+    return model
+
+
+def selecting() -> Any:
+    latents = [StaticSelector(2, ("decoder-self",), 2, 3, target_sets=(0, 1, 1))]
+    return jiggle(Translation(SOURCE_TYPES, TARGET_TYPES, sizes(heads=2), latents), 0.1).double()
+
+
 def with_guide(model: Any, guide: str = "cascaded") -> tuple[Any, Any]:
     return model, jiggle(GUIDES[guide](model).double(), 0.2)
 
@@ -62,6 +81,8 @@ def copying() -> Any:
 
 PAIRS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
     **{name: (lambda name=name: of_recipe(name), "bound") for name in RECIPES},
+    "slices": (lambda: with_guide(sliced()), "bound"),
+    "static selection": (lambda: with_guide(selecting()), "bound"),
     "copy": (lambda: with_guide(copying()), "bound"),
     "alignments": (lambda: with_guide(aligned(SHAPES["two blocks"])), "bound"),
     "marginal alignments": (lambda: with_guide(aligned(SHAPES["chain"])), "marginal"),
@@ -154,11 +175,116 @@ def test_a_replayed_step_is_the_step_itself(name: str, there: There) -> None:
         assert captured.replays == 3
 
 
+def gradient_node(parameter: Tensor) -> Any:
+    """The node that adds to the gradient of a parameter, as long as a graph has it."""
+    view = parameter.view_as(parameter).grad_fn
+    assert view is not None
+    return view.next_functions[0][0]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_pass_shares_nodes_with_the_one_before(name: str) -> None:
+    """Nodes stay on their stream: one of a step that is not captured would end a capture."""
+    loss = make_loss(name)
+    trained = {name: p for name, p in loss.named_parameters() if p.requires_grad}
+    value = loss(small_batch(corpus_size=29))
+    for parameter in trained.values():
+        gradient_node(parameter).metadata["first"] = True
+    value.backward()
+    del value
+    loss(OTHER).backward()
+    assert not [name for name, p in trained.items() if "first" in gradient_node(p).metadata]
+
+
+def test_a_capture_that_fails_says_why_and_leaves_gradients_and_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loss = make_loss("alignments")
+    work = make_work(loss)
+    batch = small_batch(corpus_size=29)
+
+    def record(work: Callable[[], Any], *_: Any) -> Any:
+        work()
+        try:
+            raise RuntimeError("operation not permitted\nmore")
+        finally:
+            raise RuntimeError("operation failed due to a previous error")  # as of the capture
+
+    monkeypatch.setattr(graphs, "record", record)
+    with second_device() as device:
+        loss.to(device.name)
+        parameters = list(loss.parameters())
+        captured = StepGraphs(parameters, parameters[0].device)
+        expected = take(loss, 3, lambda: work(batch.to(device.name), 1.0))
+        for _ in range(SEEN):
+            take(loss, 3, lambda: captured.run(work, batch, 1.0, ()))
+        gradients, noise = [p.grad for p in parameters], torch.get_rng_state()
+        line = "^graph could not capture a step, drop graph: operation not permitted$"
+        with pytest.raises(ValueError, match=line):
+            captured.run(work, batch, 1.0, ())
+        assert torch.equal(torch.get_rng_state(), noise)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            assert (parameter.grad is None) == (gradient is None)
+        kept = [p.grad for p in parameters if p.grad is not None]
+        assert_same(device, kept, expected[1:])
+        device.forget()
+        take(loss, 3, lambda: work(batch.to(device.name), 1.0))
+        device.assert_waited([READ])  # no guard is open
+
+
+def test_a_capture_without_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(*_: Any) -> Any:
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        finally:
+            raise RuntimeError("operation failed due to a previous error")
+
+    monkeypatch.setattr(graphs, "record", record)
+    monkeypatch.setattr(graphs, "SEEN", 0)
+    captured = StepGraphs([], torch.device("cpu"))
+    with pytest.raises(torch.OutOfMemoryError):
+        captured.run(lambda batch, factor: torch.ones(()), OTHER, 1.0, ())
+
+
 def test_inputs_are_held_and_nothing_else() -> None:
     table, weight = torch.ones(7, 3), torch.ones(3, 3)
     with Inputs() as inputs:
         (table[2:5] + 1) @ weight
     assert [id(tensor) for tensor in inputs.held.values()] == [id(table), id(weight)]
+
+
+def test_a_graph_holds_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "record", lambda work, *_: (work(), lambda: None))
+    captured, tables = StepGraphs([], torch.device("cpu")), [torch.ones(3)]
+    reference = weakref.ref(tables[0])
+    for _ in range(SEEN + 1):
+        captured.run(lambda batch, factor: (tables[0] + 1).sum(), OTHER, 1.0, ())
+    tables.clear()
+    assert reference() is not None
+
+
+def test_a_parameter_without_a_part_in_a_kind_keeps_its_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as of another micro-batch of the step, and none where there was none."""
+    monkeypatch.setattr(graphs, "record", capture_operations)
+    with second_device() as device:
+        always, rare = (nn.Parameter(torch.ones(2, device=device.name)) for _ in range(2))
+        captured = StepGraphs([always, rare], always.device)
+
+        def work(batch: Batch, factor: Tensor | float) -> Tensor:
+            value = (always * factor).sum()
+            value.backward()
+            return value.detach()
+
+        for gradient in (rare.detach().clone(), None):
+            for _ in range(SEEN + 2):
+                always.grad, rare.grad = None, gradient
+                captured.run(work, OTHER, 3.0, ())
+                assert_same(device, [always.grad], [torch.full((2,), 3.0)])
+                assert rare.grad is gradient or torch.equal(near(rare.grad), torch.ones(2))
+                assert (rare.grad is None) == (gradient is None)
+        assert captured.replays == 2 + SEEN + 2
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -194,12 +320,68 @@ def test_training_is_the_same_with_graphs(
             assert_same(device, weights, expected)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_parameters_may_be_frozen_and_freed(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "SEEN", 1)
+    weights = []
+    with second_device() as device:
+        for graph in (False, True):
+            engine = make_engine(device.name, graph=graph)
+            if graph and not first:
+                engine.model.output.requires_grad_(False)
+                engine.graphs = StepGraphs(engine.objective.parameters(), engine.device)
+            for trains in (first, not first, first):
+                engine.model.output.requires_grad_(trains)
+                weights.append(update(engine, 12))
+        assert engine.graphs is not None
+        assert engine.graphs.replays > 5
+        for actual, expected in zip(weights[3:], weights[:3], strict=True):
+            assert_same(device, actual, expected)
+
+
+class Weighed(StepLoader):
+    """One batch, which counts fully every third time."""
+
+    def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
+        yield small_batch(corpus_size=29), 1.0 if number % 3 else 0.25, 9
+
+
+def test_a_batch_of_another_weight_is_captured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "SEEN", 1)
+    with second_device() as device:
+        expected = update(make_engine(device.name, Weighed()), 9)
+        engine = make_engine(device.name, Weighed(), graph=True)
+        actual = update(engine, 9)
+        assert engine.graphs is not None
+        assert engine.graphs.replays > 0
+        assert_same(device, actual, expected)
+
+
+def test_numbers_of_latents_and_of_their_posteriors_are_those_of_a_kind() -> None:
+    engine = make_engine("cpu")
+    _, guide = with_guide(gated("decoder.1.cross"))
+    engine.guide.latent_posteriors |= guide.latent_posteriors
+    kinds = []
+    for changed in (*guide.posteriors.values(), *engine.model.latents.values(), engine.elbo):
+        kinds.append((*engine._numbers(),))
+        changed.own = 0.4  # as its method set_progress may
+    kinds.append((*engine._numbers(),))
+    assert len(kinds) > 3
+    assert all(before != after for before, after in pairwise(kinds))
+
+
+def test_a_batch_of_a_pretrained_network_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^graph captures no step on EncodedBatch: drop graph$"):
+        kind_of(EncodedBatch(OTHER.target))
+
+
 def underflowing(model: Any) -> None:
     """Words that states and positions prefer differ: their products underflow."""
     with torch.no_grad():
         model.output.weight.mul_(300.0)
 
 
+@pytest.mark.device
 def test_a_replay_whose_guard_fails_is_undone(there: There) -> None:
     loss = make_loss("alignments")
     work = make_work(loss)
@@ -216,13 +398,13 @@ def test_a_replay_whose_guard_fails_is_undone(there: There) -> None:
             return run(first) + run(second)
 
         expected = take(loss, 3, partial(both, lambda batch: work(batch.to(device.name), 0.5)))
-        noise = torch.rand(2)
+        noise = torch.rand(2, device=device.name)
         actual = take(loss, 3, partial(both, lambda batch: captured.run(work, batch, 0.5, ())))
-        assert torch.equal(torch.rand(2), noise)
         assert captured.replays == 1
-        assert_same(device, actual, expected)
+        assert_same(device, [torch.rand(2, device=device.name), *actual], [noise, *expected])
 
 
+@pytest.mark.device
 def test_other_numbers_and_other_shapes_are_captured_anew(
     there: There, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +468,9 @@ def test_a_training_without_a_replay_says_so() -> None:
         engine = make_engine(device.name, graph=True, steps=2, report_every=1)
         with pytest.warns(UserWarning, match="graph captured no step: no kind of batch came more"):
             engine.run(lambda progress: None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine.run(lambda progress: None)  # no step is left
 
 
 def test_a_captured_step_reads_no_memory_of_the_cpu() -> None:
