@@ -235,11 +235,12 @@ class StepGraphs:
 
     def _use_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Moves the gradients of parameters to where graphs add to them."""
+        fresh = [self._gradients[p] for p in parameters if p.grad is None]
+        if fresh:
+            torch._foreach_zero_(fresh)
         for parameter in parameters:
             own = self._gradients[parameter]
-            if parameter.grad is None:
-                own.zero_()
-            elif parameter.grad is not own:
+            if parameter.grad is not None and parameter.grad is not own:
                 own.copy_(parameter.grad)
             parameter.grad = own
 
