@@ -187,9 +187,9 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether a posterior is conditioned on a text, as :attr:`condition_on` says.
+        """Whether a posterior is conditioned on a text, which :attr:`condition_on` then names.
 
-        A class that computes posteriors of its own says so by its attribute ``condition_on``.
+        A class that computes posteriors of its own sets its attribute ``condition_on`` for this.
         """
         return bool(self.latent_posteriors) or type(self).condition_on != "auto"
 

@@ -348,7 +348,7 @@ def _read_value(option: Option, value: Any) -> Any:
 
 
 def read_text(kind: Any, text: Text) -> Any:
-    """What a text of the command line says, as Python or YAML would have it."""
+    """The value of a text of the command line, as Python or YAML would have it."""
     if isinstance(text, Flag) and kind is not bool:
         raise OptionError("", " needs a value")
     if classes_of(kind):

@@ -5,7 +5,7 @@ al. 2019, https://arxiv.org/abs/1905.09418.
 
 Pruning a head sets its output to zero. Its value and output weights are always removed. Its logits
 are removed if nothing else depends on them, as the :class:`~latentheads.families.Dependence` of
-prior and posterior says:
+prior and posterior states:
 
 * If they neither mix heads nor depend on lower blocks, only logits of active heads are sampled.
 * If they depend on the logits of the same head below, as in RealFormer, the logits of a head that

@@ -116,16 +116,16 @@ class Network:
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.
-        windows: Window n of local and n-gram layers, said in the same way: the last n positions in
+        windows: Window n of local and n-gram layers, in the same notation: the last n positions in
             a decoder, in an encoder those from t - n + 1 to t + n - 1. Empty: 5.
         ngram_heads: Heads of n-gram layers; 0: as many as attention has.
-        ngram_width: Width of each n-gram head, said as windows are. Empty or 0: so that the layer
+        ngram_width: Width of each n-gram head, in the same notation. Empty or 0: so that the layer
             has about as many parameters as attention.
-        ngram_slices: Each n-gram head reads its own slice of every state, not all of it.
-        ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
+        ngram_slices: The input of each n-gram head is its own slice of every state, not all of it.
+        ngram_context: n-gram layers of the encoder also take the maximum over the whole sentence.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
-            drawn, each sentence its own; 0: they are not.
-        speech: What reads speech; not given: of speech, the defaults.
+            sampled for each sentence; 0: they are not.
+        speech: The layers for frames of speech; not given: for a source of speech, the defaults.
         decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
             same.
 

@@ -151,7 +151,7 @@ class Data(Choice, ABC):
 
     @property
     def direction(self) -> str:
-        """Source and target language in words; empty where the name says it, or there is none."""
+        """Source and target language in words; empty where the name has them, or there are none."""
         return ""
 
     @property

@@ -98,8 +98,8 @@ class Metric:
         signature: Returns the signature; call ``count`` before.
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
-        untested: Says, of the summed counts of a system, why no difference is tested between two
-            that both have such a reason; empty: it has none. None: all are tested.
+        untested: Returns, from the summed counts of a system, a reason to test no difference of two
+            systems that both have one; empty: it has none. None: all are tested.
     """
 
     count: Callable[[Sequence[str]], Counts]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentheads.runs.results import Perplexity, Results
 
 INTERVALS = ("head_divergence", "perplexity", "average_", "task ")
-"""Beginnings of the other columns that have a mean and an interval."""
+"""Prefixes of the other columns that have a mean and an interval."""
 
 EQUAL = ("exact", "iwae", "plug_in")
 """Scores that equal the bound of a network without noise."""
@@ -53,7 +53,7 @@ class Spread(NamedTuple):
 def spread(values: Iterable[float]) -> Spread:
     """The mean of a figure over seeds, and its interval.
 
-    Two recipes of one seed share its data order and its noise. So what tells them apart is the
+    Two recipes with one seed share the order of the data and the noise. So compare them by the
     spread of their differences, taken seed by seed.
 
     Example:

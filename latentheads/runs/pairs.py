@@ -89,7 +89,7 @@ def _get_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
 def _keep_shared(
     guide: type[ModelGuide], guide_options: Mapping[str, Any], prior: type[Prior]
 ) -> dict[str, Any]:
-    """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
+    """The guide's options that its tied prior has too; any other changed one is an error."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in guide_options.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):

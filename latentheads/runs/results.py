@@ -73,7 +73,7 @@ class Results:
         latents: Further facts of each latent, such as how many gates are open.
         versions: Of torch, the device, and the precision of training.
         not_translated: Why the test part is not translated, if the model cannot.
-        missing: What the report lacks, and why.
+        missing: Sections that are missing in the report, and why.
         pruned: Where a pruned network comes from.
     """
 
@@ -113,7 +113,7 @@ class Results:
         """Reads what :meth:`to_json` gives.
 
         Raises:
-            ValueError: It lacks what every report has, or holds another kind of value.
+            ValueError: A value that every report has is missing, or a value is of another kind.
         """
         if isinstance(data, dict):
             data = {RENAMED.get(name, name): value for name, value in data.items()}
@@ -212,8 +212,8 @@ def complete(
 ) -> None:
     """Adds the sections of a report, one after the other.
 
-    What is kept says under ``missing`` which sections it lacks and why, from the beginning on: even
-    where the system ends the program, for want of memory, what was done before is there.
+    What is kept lists under ``missing`` the sections that it does not have, and why, from the first
+    call on. So if the system ends the program, for want of memory, the earlier sections are there.
 
     Args:
         results: What is known without them; changed in place.
@@ -261,7 +261,7 @@ def _add(results: dict[str, Any], section: Mapping[str, Any]) -> None:
 
 
 def lacking(results: Mapping[str, Any]) -> str:
-    """Says in words which sections a report lacks and why; nothing of a whole one."""
+    """The sections that are missing in a report, and why; empty for a whole one."""
     missing = results.get(MISSING)
     named = missing.items() if isinstance(missing, dict) else ()
     return ", ".join(f"{name} ({why})" for name, why in named)

@@ -326,7 +326,7 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
 def check_own_corpus(run: Run, corpus: Corpus) -> None:
     """Validates that a corpus has the text on which the run was trained, validated and tested.
 
-    A folder that has lost the file of its texts knows the vocabulary alone.
+    If the folder has lost the file of its texts, the vocabulary alone is compared.
     """
     check_vocabulary(run, corpus)
     if changed := changed_parts(run.path / TEXTS, corpus):

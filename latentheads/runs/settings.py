@@ -1,4 +1,4 @@
-"""Everything that says what a run is, as plain values that a YAML file holds."""
+"""Everything that defines a run, as plain values that a YAML file holds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from latentheads.training.losses import HeadELBOLoss, MarginalLoss, RelaxedLoss
 from latentheads.training.options import Training
 
 SHOWN_TASKS = 3
-"""Tasks that a title names; of more it says how many."""
+"""Tasks that a title names; if there are more, it has their number."""
 
 
 @options_class()
@@ -95,7 +95,7 @@ class DisagreementOptions:
 
 @options_class()
 class Settings:
-    """Everything that says what a run is: the same settings train the same weights.
+    """Everything that defines a run: the same settings train the same weights.
 
     Attributes:
         guide: The posterior of whatever is latent.
@@ -421,11 +421,11 @@ class Settings:
 
     @property
     def title(self) -> str:
-        """What stands above a picture of the run where its corpus is not at hand."""
+        """The title of a figure of the run where its corpus is not at hand."""
         return self.title_of(self.data.name)
 
     def title_of(self, corpus: str) -> str:
-        """What stands above a picture of the run: its recipe, corpus and seed."""
+        """The title of a figure of the run: its recipe, corpus and seed."""
         names = self.data.mixture.names if self.data.mixture else ()
         if len(names) > SHOWN_TASKS:
             corpus = corpus.replace(",".join(names), f"{len(names)} tasks")
@@ -448,7 +448,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | Path, trusted: Trusted = None) -> Settings:
-        """Reads a file that :meth:`to_yaml` wrote, or that was written by hand.
+        """Reads a file that :meth:`to_yaml` or a user wrote.
 
         The file is data: it imports nothing that the reader did not name.
 

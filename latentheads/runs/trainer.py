@@ -105,7 +105,7 @@ class Trainer:
         **training: Its other options, such as ``steps``.
 
     Attributes:
-        settings: Everything that says what the run is.
+        settings: Everything that defines the run.
         model: The model; after training with the weights that are reported.
         guide: Its guide.
         corpus: The corpus.
@@ -170,7 +170,7 @@ class Trainer:
         """Makes model, guide and corpus of settings; the seed decides the weights too.
 
         Args:
-            settings: Everything that says what the run is.
+            settings: Everything that defines the run.
             corpus: The corpus, where it is at hand, and the settings' data are then its own; made
                 from the settings when not given.
             out: As for the class.
@@ -533,7 +533,7 @@ def _settings_of(
     try:
         return Settings.of(model, guide, corpus, train=options, **run)
     except UnusedOptionError as reason:
-        # an instance samples KLs by default, which says nothing where there are none to sample
+        # an instance samples KLs by default, which acts on nothing where there are none to sample
         if instance_of(loss) is None or reason.path != "train.loss.kl":
             raise
         analytic = replace(cast(HeadELBOLoss, options.loss), kl="analytic")

@@ -94,9 +94,9 @@ def fit(
         batches: All batches of an epoch, which come in another order in each; or a function that
             makes those of an epoch, by its number; or a part of a corpus. Those of a function say
             ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
-        valid: What says which weights are best, and what is reported on; the batches themselves
-            when not given: figures are those of training then, as the printed outcome says, and
-            those of other batches (``lh.evaluate``) can be far worse.
+        valid: What the best weights are selected by, and what is reported on. When not given,
+            these are the batches themselves: the report is then of training, as the printed result
+            states, and that of other batches (``lh.evaluate``) can be far worse.
         seed: Of order and noise.
         num_samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
         callbacks: Called after each step and each evaluation, such as a
@@ -244,7 +244,7 @@ class _BestWeights(Callback):
 
     Args:
         engine: What trains.
-        adds_moving: Whether a callback may let go of parameters that were frozen before.
+        adds_moving: Whether a callback may free parameters that were frozen before.
     """
 
     def __init__(self, engine: Engine, adds_moving: bool) -> None:
@@ -252,7 +252,7 @@ class _BestWeights(Callback):
         self.kept: dict[str, Tensor] | None = None
 
     def on_step_end(self, step: int) -> None:
-        """Keeps what another callback may just have let go of."""
+        """Keeps the parameters that another callback may just have freed."""
         if self.adds_moving and self.kept is not None:
             self.kept |= self._copy_moving(self.kept)
 

@@ -228,7 +228,7 @@ def describe_unknown(
     """What may be wrong if an aligner does not know most words of a side, or None.
 
     Args:
-        aligner: The aligner; of a dictionary alone nothing is said.
+        aligner: The aligner; of a dictionary alone the result is None.
         source: Lines in one language.
         target: The translation of each.
     """

@@ -211,7 +211,7 @@ def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
         spans: Spans of its words; they keep their labels and probabilities.
 
     Raises:
-        ValueError: The line has not so many words.
+        ValueError: A span is empty, or does not lie within the line.
     """
     words = _word_offsets(line)
     spans_of_words = _to_spans(spans, len(words))
@@ -219,7 +219,7 @@ def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
 
 
 def _to_spans(spans: Sequence[SpanLike], words: int) -> list[Span]:
-    """Spans, after a check that a line of so many words has them."""
+    """Spans, after a check that each lies within a line of this number of words."""
     spans_of_words = [to_span(span) for span in spans]
     for span in spans_of_words:
         if not 0 <= span.start < span.end <= words:
@@ -256,7 +256,7 @@ def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
         words: Number of words of their line.
 
     Raises:
-        ValueError: The line has not so many words.
+        ValueError: A span is empty, or does not lie within the line.
     """
     tags = ["O"] * words
     for span in _to_spans(spans, words):

@@ -291,7 +291,7 @@ def _flip(gates: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _next_step(ratio: Float[Tensor, " sample"], most: float, effective: float) -> float:
-    """The largest step of the power that leaves so many effective particles, by bisection."""
+    """The largest step of the power that leaves ``effective`` particles, by bisection."""
 
     def size(step: float) -> float:
         return 1 / float((step * ratio).softmax(0).square().sum())
