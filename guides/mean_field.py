@@ -28,7 +28,7 @@ from latentheads.posterior_lookup import context_of
 
 
 class MeanField(Guide):
-    """Heads are independent given x, within and across layers.
+    """Heads are independent given the text, within and across layers.
 
     No location may depend on a sampled head. So the scores come from an additional pass without
     noise and without dropout: this guide alone needs two passes.

@@ -104,8 +104,8 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
             in the posterior; None: the guide has no posterior of such latents.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
             before the word) or target (also the whole target). auto is the target for discrete
-            latents and those of your own, and the source for logits; it is replaced by one of the
-            three when the guide is constructed.
+            latents and those of your own, and the source for logits; a guide that is constructed
+            has the target in its place if it has posteriors of such latents, else the source.
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
         of_text: Options of posteriors that are conditioned on a text: those of discrete latents,

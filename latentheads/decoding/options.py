@@ -65,7 +65,7 @@ class Decoding:
             )
 
     def with_options(self, options: Mapping[str, Any]) -> Decoding:
-        """These options with others in place of some; a length penalty goes where the beam does."""
+        """These options with some replaced; with 1 beam the length penalty is its default again."""
         below = {name: getattr(self, name) for name in changed_options(self)}
         if options.get("num_beams") == 1:
             below.pop("length_penalty", None)

@@ -54,7 +54,7 @@ class ModelGuidePair:
 
     @property
     def own(self) -> bool:
-        """Whether the prior or the guide is the reader's own, and not the library's."""
+        """Whether the prior or the guide is user-defined, and not the library's."""
         return self.prior_class not in PRIORS.values() or self.guide_class not in GUIDES.values()
 
     def make_prior(self) -> Prior:

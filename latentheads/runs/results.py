@@ -54,10 +54,10 @@ class Results:
         corpus: Name of the corpus.
         seed: Of data order and noise, and of weights that settings made.
         steps: Optimiser steps done.
-        reported_step: Optimiser steps that the reported weights have seen.
-        averaged: How many checkpoints they are the average of; 0: none.
-        parameters: Of model and guide.
-        tokens_per_second: Target tokens trained on, a second.
+        reported_step: Optimiser steps after which the reported weights were saved.
+        averaged: How many checkpoints the reported weights are the average of; 0: none.
+        parameters: Number of parameters of model and guide.
+        tokens_per_second: Target tokens that were trained on per second.
         head_divergence: Mean Jensen-Shannon divergence between the heads of a block.
         head_divergence_by_attention_type: The same for each attention type.
         valid: Scores of validation.
@@ -67,8 +67,8 @@ class Results:
         perplexity: Of a text, for each way to cut it and each part.
         decoding: How the test part was translated.
         kl_by_site: KL of every site on test.
-        gap_by_site: The KL from the posterior at each summed site to the exact one.
-        kl_how: How it was computed.
+        gap_by_site: KL(guide ‖ exact posterior) of every site that is summed out.
+        kl_how: How the KL of every site was computed.
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.
         versions: Of torch, the device, and the precision of training.

@@ -63,7 +63,7 @@ class Run(TrainedModel):
             network; otherwise None.
         user_corpus: A corpus supplied by the user.
         averaged: Number of checkpoints whose average the weights are; 0: a single checkpoint.
-        reads_with: A run with the same options of data, whose corpus is this one's too.
+        reads_with: A run with the same options of data, whose corpus this one uses too.
     """
 
     path: Path

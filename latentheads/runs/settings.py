@@ -415,7 +415,7 @@ class Settings:
 
     @property
     def own_classes(self) -> list[str]:
-        """The classes of the reader's own that the options name, as ``module:Class``."""
+        """The user-defined classes that the options name, as ``module:Class``."""
         named = flatten(self.to_options()).items()
         return [name for path, name in named if path.endswith(f".{CLASS}") and ":" in name]
 
@@ -443,23 +443,23 @@ class Settings:
 
     @property
     def protocol(self) -> Protocol | None:
-        """How the papers compute BLEU on the corpus; None where that was not asked for."""
+        """How the papers compute BLEU on the corpus; None without ``decode.paper_bleu``."""
         return self.data.protocol if self.decode.paper_bleu else None
 
     @classmethod
     def read(cls, path: str | Path, trusted: Trusted = None) -> Settings:
         """Reads a file that :meth:`to_yaml` or a user wrote.
 
-        The file is data: it imports nothing that the reader did not name.
+        The file is data: nothing is imported that is not trusted.
 
         Args:
             path: A file of YAML, as ``config.yaml`` of a run folder.
-            trusted: Classes of the reader's own that it may name: a class, or ``module:Class``, or
+            trusted: User-defined classes that it may name: a class, or ``module:Class``, or
                 several.
 
         Raises:
-            ValueError: It cannot be read, or names an option that there is not, or another kind of
-                value.
+            ValueError: It cannot be read, names an unknown option, or has a value of another
+                kind.
         """
         with reading_file(Path(path)):
             options = read_yaml(Path(path))
@@ -570,7 +570,7 @@ def read_latents(names: Any) -> list[str]:
 
 
 Trusted = str | type | Sequence[str | type] | None
-"""Classes of the reader's own: each is a class or ``module:Class``; a text may hold several, with
+"""User-defined classes: each is a class or ``module:Class``; a text may hold several, with
 commas between."""
 
 

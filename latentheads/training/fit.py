@@ -43,10 +43,10 @@ class Fitted:
 
     Attributes:
         report: The bound, its terms and its metrics, of the weights that stay.
-        step: The steps that those have seen.
-        history: A record of each look at validation: progress, figures, the KL of every site.
-        is_of_training: Whether the report is of the batches that were trained on, for want of
-            others; then they chose the weights, too.
+        step: The optimiser steps after which they were saved.
+        history: A record of each evaluation on validation: progress, scores, the KL of every site.
+        is_of_training: Whether the report is of the batches that were trained on, because no others
+            were given; then the best weights were selected by them, too.
     """
 
     report: Report
@@ -83,16 +83,16 @@ def fit(
 
     The loop is that of :class:`latentheads.Trainer`: schedule, clipping, weights of the KL, a
     guard against what is not finite, evaluations, the best weights. There is no run folder, but
-    what is broken off leaves the best weights so far, in evaluation mode. Parameters that need no
-    gradient stay as they are; with ``model.network.requires_grad_(False)`` a guide alone is trained
-    on a pre-trained network. Under ``torchrun`` each process trains alone, and does not share the
-    work as with :class:`latentheads.Trainer`.
+    if training is interrupted, the best weights so far remain, in evaluation mode. Parameters that
+    need no gradient stay as they are: with ``model.network.requires_grad_(False)`` only the guide
+    of a pre-trained network is trained. Under ``torchrun`` each process trains alone, and does not
+    share the work as with :class:`latentheads.Trainer`.
 
     Args:
         model: Any model of heads, such as :func:`latentheads.latent` makes.
         guide: Its guide.
         batches: All batches of an epoch, which come in another order in each; or a function that
-            makes those of an epoch, by its number; or a part of a corpus. Those of a function say
+            makes those of an epoch, by its number; or a part of a corpus. Those of a function need
             ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
         valid: What the best weights are selected by, and what is reported on. When not given,
             these are the batches themselves: the report is then of training, as the printed result
@@ -105,14 +105,14 @@ def fit(
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
             see :class:`latentheads.training.options.Training`.
-        **training: Its other options, such as ``steps``.
+        **training: The other options of training, such as ``steps``.
 
     Returns:
         What was reported. Model and guide have the best weights, in evaluation mode.
 
     Raises:
-        ValueError: Nothing is to be trained, or an option is none, out of range, or acts on
-            nothing.
+        ValueError: Nothing is to be trained, or an option is unknown, out of range, or without
+            an effect.
         FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
             message names the site or the parameter.
 

@@ -84,12 +84,12 @@ class Loss(Choice, ABC):
                 selection of heads by its scores.
 
         Raises:
-            ValueError: It is of a class of the reader's own.
+            ValueError: It is of a user-defined class.
         """
 
     @property
     def name(self) -> str:
-        """Its name among the choices; of a class of the reader's own, its path."""
+        """Its name among the choices; of a user-defined class, its path."""
         return name_of_class(self)
 
     def __str__(self) -> str:
@@ -308,7 +308,7 @@ class RenyiELBOLoss(TraceELBOLoss):
 
 @dataclass(frozen=True)
 class OwnLoss(Loss):
-    """A loss of a class of the reader's own; a file may import nothing, so nothing makes it.
+    """A loss of a user-defined class; a file may import nothing, so nothing makes it.
 
     Attributes:
         path: The class, as ``module:Class``.

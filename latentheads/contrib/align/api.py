@@ -134,7 +134,7 @@ class AlignedText:
                 ``product``, and of those that ``grow`` begins with.
 
         Raises:
-            ValueError: There is no such way to join, or the threshold is no probability.
+            ValueError: ``symmetrize`` is another, or the threshold is not between 0 and 1.
         """
         check_within("threshold", threshold, 0, 1)
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
@@ -340,7 +340,7 @@ def align(
         report: Called with the number of batches that are done, and of all.
         start: A trained aligner that is trained on with these lines, so that old and new ones
             count.
-        workers: Processes that share the work. Their number moves probabilities by rounding alone.
+        workers: Processes that share the work. Their number changes only the rounding of results.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given

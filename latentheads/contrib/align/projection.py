@@ -30,12 +30,12 @@ from latentheads.errors import shown
 
 @dataclass(frozen=True)
 class Span:
-    """Some words in a row.
+    """Consecutive words of a line.
 
     Attributes:
-        start: The first word, from 0.
-        end: The word after the last.
-        label: What they are.
+        start: Index of the first word, from 0.
+        end: Index of the last word plus 1.
+        label: What the words are, such as ``"LOC"``.
     """
 
     start: int
@@ -68,7 +68,7 @@ class ProjectedSpan(Span):
     """A span of the target.
 
     Attributes:
-        probability: That it is the one.
+        probability: Probability that it is the right span.
     """
 
     probability: float = math.nan
@@ -173,14 +173,14 @@ def _is_word(line: TokenizedLine, size: int) -> Bool[Tensor, " token"]:
 
 
 def spans_of_characters(line: str, spans: Sequence[SpanLike]) -> list[Span]:
-    """The spans of words that have characters of spans of characters.
+    """The spans of words that given spans of characters touch.
 
     Args:
         line: The line, whose words white space separates.
         spans: Their starts and ends are offsets of characters; a tuple is a span too.
 
     Raises:
-        ValueError: A span has no character of a word.
+        ValueError: A span holds no character of a word.
     """
     words = _word_offsets(line)
     spans_of_words = []
@@ -232,7 +232,7 @@ def _word_offsets(line: str) -> list[tuple[int, int]]:
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:
-    """The spans of BIO tags; a tag I- that follows no span of its label begins one."""
+    """The spans of BIO tags; a tag ``I-`` after no span of its label starts a new one."""
     spans: list[Span] = []
     for index, tag in enumerate(tags):
         prefix, _, label = tag.partition("-")
@@ -249,7 +249,7 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
-    """BIO tags of spans, of which a later one takes no word of an earlier one.
+    """BIO tags of spans; a word of several spans has the tag of the earliest in the list.
 
     Args:
         spans: The spans.
