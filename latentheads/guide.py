@@ -97,7 +97,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     Attributes:
         needs_trace: Whether it uses distributions in ``self.trace``. Otherwise training frees them
             as soon as their KL is computed; values are always kept.
-        passes: Number of passes of the network for one bound.
+        passes: Number of passes of the network for one bound of latent logits.
         is_tied: Whether every posterior is the prior itself: q = p.
         tied_prior: Name of the prior that has this guide's form, for ``--logits.prior tied``.
         structure: Which heads a head of a discrete latent, such as an alignment, is conditioned on

@@ -54,7 +54,7 @@ class Norm(Choice, ABC):
 
 @options_class()
 class PostNorm(Norm):
-    """After each residual sum."""
+    """Layer norms after each residual sum."""
 
     is_pre = False
     ends_stack = False  # the last residual sum is normalised already
@@ -62,7 +62,7 @@ class PostNorm(Norm):
 
 @options_class()
 class PreNorm(Norm):
-    """Before each step.
+    """Layer norms before each step of a layer.
 
     Attributes:
         final_norm: Whether a stack ends with a layer norm; the papers' language models have none.
@@ -73,7 +73,7 @@ class PreNorm(Norm):
 
     @property
     def ends_stack(self) -> bool:
-        """If it is asked for."""
+        """Whether ``final_norm`` is set."""
         return self.final_norm
 
 
@@ -82,9 +82,9 @@ class AdaptiveOptions:
     """Adaptive input and softmax of a language model: frequent words have wider embeddings.
 
     Attributes:
-        cutoffs: Where a new band of types begins, most frequent first.
-        div_value: By how much each band is narrower than the one before.
-        dropout: Dropout of what a further band reads.
+        cutoffs: First token id of each band after the first; low ids are the most frequent.
+        div_value: By which factor each band is narrower than the one before.
+        dropout: Dropout of the states from which further bands are computed.
     """
 
     cutoffs: tuple[int, ...]
@@ -111,8 +111,8 @@ class Network:
         activation_dropout: Dropout inside the feed-forward step, and of n-gram heads.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
-        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, where new bands
-            of types begin; none: one full softmax.
+        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, the token ids
+            at which new bands begin; none: one full softmax.
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.

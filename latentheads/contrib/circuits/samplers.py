@@ -205,7 +205,7 @@ def smc(
         particles: Number of subsets.
         moves: Proposals of every block, and flips of single heads, at every temperature.
         tables: What :func:`block_tables` returned; None: they are computed.
-        threshold: The next temperature has so large a share of effective particles.
+        threshold: Share of the particles that is effective at the next temperature.
         seed: The seed.
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
