@@ -373,10 +373,10 @@ def _as_mapping(value: Any) -> dict[str, Any]:
 def explain_unknown(
     classes: Sequence[Any], name: str, more: Iterable[str] = ()
 ) -> UnusedOptionError:
-    """What an option that there is not may have meant: of these classes, or of which it is.
+    """The error of an unknown option: similar ones of these classes, or the class that has it.
 
     Args:
-        classes: Whose options there are.
+        classes: The classes that have the options.
         name: The name that was given.
         more: Further names that there are.
     """

@@ -60,7 +60,7 @@ def most_important(
     Args:
         importance: Importance of the heads of every block by name, comparable between blocks; NaN,
             as for a head that is never active, ranks last.
-        number: Number of heads to keep in the whole model. Of equals the later ones are pruned.
+        number: Number of heads to keep in the whole model; of equal ones the later are pruned.
         attention_types: Attention types whose heads may be pruned; all others keep theirs.
 
     Raises:

@@ -220,7 +220,7 @@ class Head_ELBO(Trace_ELBO):
         """The negative objective, as a tensor to take gradients of.
 
         Raises:
-            ValueError: The guide stands in the model's place, reads another model, or has a site of
+            ValueError: Model and guide are swapped, the guide is of another model, or has a site of
                 its own or the target.
         """
         check_own_model(model, guide)

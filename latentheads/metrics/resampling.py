@@ -43,7 +43,7 @@ class Resamples:
         seed: Their seed.
 
     Raises:
-        ValueError: There are too few resamples for an interval, or too many, or the seed is none.
+        ValueError: There are too few or too many resamples, or the seed is out of range.
     """
 
     number: int

@@ -17,7 +17,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.options import from_dict
 
 Figure = float | None
-"""A number, or null where it is none or not known."""
+"""A number, or null where it is not a number or not known."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Results:
         versions: Of torch, the device, and the precision of training.
         not_translated: Why the test part is not translated, if the model cannot.
         missing: Sections that are missing in the report, and why.
-        pruned: Where a pruned network comes from.
+        pruned: Of a pruned network: the original run, the importance, and the remaining heads.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)

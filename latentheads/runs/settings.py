@@ -98,7 +98,7 @@ class Settings:
     """Everything that defines a run: the same settings train the same weights.
 
     Attributes:
-        guide: The posterior of whatever is latent.
+        guide: The posterior of all latents.
         latents: What is random: the options of each latent.
         data: The corpus.
         network: Sizes.
@@ -509,10 +509,10 @@ class Settings:
 
 
 def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
-    """The options of the latents of a model that a run folder can say how to make.
+    """The options of the latents of a model, if it can be made again from a run folder.
 
     Raises:
-        ValueError: It is of a class of one's own, was changed since, or a latent is no options.
+        ValueError: Its class is user-defined, it was pruned, or a latent is not in ``LATENTS``.
     """
     if type(model) not in (Translation, LanguageModel):
         raise ValueError(
@@ -587,9 +587,9 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:
-    """The options of a file with the default of all others; what is none stays as it is.
+    """The options of a file with the default of all others; what are no options stays as it is.
 
-    Two files that say the same in two ways become equal.
+    Two files with the same options in two notations become equal.
     """
     try:
         return Settings.from_options(options, trusted).to_options()

@@ -1,4 +1,4 @@
-"""Callbacks: what watches a training, as checkpoints, progress and trackers do."""
+"""Callbacks: methods that training calls, for checkpoints, progress and trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on batches of one's own, in memory: no corpus, no folder, no settings."""
+"""Training on your own batches, in memory: no corpus, no folder, no settings."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fit(
     loss: LossLike = "Head_ELBO",
     **training: Unpack[FitKwargs],
 ) -> Fitted:
-    """Trains a model and its guide on batches of one's own, and reports the true bound.
+    """Trains a model and its guide on your own batches, and reports the true bound.
 
     The loop is that of :class:`latentheads.Trainer`: schedule, clipping, weights of the KL, a
     guard against what is not finite, evaluations, the best weights. There is no run folder, but

@@ -401,11 +401,11 @@ def project(
         **options: Those of :func:`align`.
 
     Returns:
-        The spans of each line, each with the exact probability that it is right, or None where no
-        link leads from it.
+        The spans of each line, or None where no link leads from one. The probability of a span is
+        the geometric mean of those of both directions. It ranks spans; it is no rate of right ones.
 
     Raises:
-        ValueError: As :func:`align`; or a span is none of its line.
+        ValueError: As :func:`align`; or a span does not lie within its line.
     """
     check_list("spans", spans)
     alignment = start_alignment(source, target, spans=spans, **options)

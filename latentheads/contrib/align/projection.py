@@ -68,7 +68,7 @@ class ProjectedSpan(Span):
     """A span of the target.
 
     Attributes:
-        probability: Probability that it is the right span.
+        probability: Geometric mean of its probabilities in both directions; it ranks spans.
     """
 
     probability: float = math.nan

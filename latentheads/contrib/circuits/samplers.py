@@ -45,7 +45,7 @@ class SubsetDensity:
 
     Attributes:
         scorer: The log-likelihood of every prompt with a subset.
-        penalty: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to add.
         tau: The temperature.
         rate: The prior probability of a head.
     """

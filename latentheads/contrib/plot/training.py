@@ -57,7 +57,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     The objective is a mean over the training batches since the last report, so it is of other text.
 
     Args:
-        records: Those of ``metrics.jsonl``, as many as there are.
+        records: The records of ``metrics.jsonl``; training may go on.
         title: Second line of the title.
     """
     steps = [record["step"] for record in records]
@@ -275,7 +275,7 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
     A KL of exactly 0 is left out, since the scale is logarithmic.
 
     Args:
-        records: Those of ``metrics.jsonl``, as many as there are.
+        records: The records of ``metrics.jsonl``; training may go on.
         title: Second line of the title.
     """
     steps = [record["step"] for record in records]

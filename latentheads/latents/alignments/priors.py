@@ -1,7 +1,7 @@
 """Priors of alignment heads: what the position of a head is conditioned on, a class each.
 
 A prior is a class of options, a subclass of :class:`AlignmentPrior`, and a module that computes its
-parameters, a subclass of :class:`PriorParameters`. A prior of one's own needs both.
+parameters, a subclass of :class:`PriorParameters`. A user-defined prior needs both.
 """
 
 from __future__ import annotations
