@@ -277,7 +277,7 @@ class Run(TrainedModel):
         """Evaluates the bound and the other metrics on a part of the corpus.
 
         Args:
-            part: The part.
+            part: train, valid or test.
             num_samples: Samples of the latents for each sentence; by default the run's own number.
         """
         check_choice("part", part, PARTS)
