@@ -147,7 +147,7 @@ class CosineRestartsSchedule(Schedule):
 
     Attributes:
         period: Steps of the first cycle.
-        growth: By how much each cycle is longer than the one before.
+        growth: By which factor each cycle is longer than the one before.
         shrink: Factor of the largest and smallest rate from one cycle to the next.
         min_rate: The learning rate at the end of the first cycle.
     """
