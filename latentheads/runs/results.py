@@ -54,7 +54,7 @@ class Results:
         corpus: Name of the corpus.
         seed: Of data order and noise, and of weights that settings made.
         steps: Optimiser steps done.
-        reported_step: Optimiser steps after which the reported weights were saved.
+        reported_step: Optimiser steps of the reported weights.
         averaged: How many checkpoints the reported weights are the average of; 0: none.
         parameters: Number of parameters of model and guide.
         tokens_per_second: Target tokens that were trained on per second.

@@ -587,7 +587,7 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:
-    """The options of a file with the default of all others; what are no options stays as it is.
+    """The options of a file with the default of all others; other values stay as they are.
 
     Two files with the same options in two notations become equal.
     """

@@ -43,7 +43,7 @@ class Fitted:
 
     Attributes:
         report: The bound, its terms and its metrics, of the weights that stay.
-        step: The optimiser steps after which they were saved.
+        step: Optimiser steps of these weights.
         history: A record of each evaluation on validation: progress, scores, the KL of every site.
         is_of_training: Whether the report is of the batches that were trained on, because no others
             were given; then the best weights were selected by them, too.

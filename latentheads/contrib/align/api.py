@@ -402,7 +402,7 @@ def project(
 
     Returns:
         The spans of each line, or None where no link leads from one. The probability of a span is
-        the geometric mean of those of both directions. It ranks spans; it is no rate of right ones.
+        the geometric mean of both directions'. It ranks spans, and is not the rate of right ones.
 
     Raises:
         ValueError: As :func:`align`; or a span does not lie within its line.

@@ -75,7 +75,7 @@ class Profiles:
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of one sample of a word for each boundary, less that of background."""
+        """Log-likelihood of one sample of a word for each boundary position, less background."""
         background = self.background[..., None]
         density = (1 - background) * self.densities * attention.positions + background
         outside = background.log()
