@@ -129,7 +129,7 @@ class Autoregressive(Guide):
 
     Args:
         model: The model.
-        form: One of the three.
+        form: How the heads of a block depend on each other.
         hidden: Hidden units per head of the location's MLP.
         scale: Initial standard deviation of the posterior.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target

@@ -25,8 +25,8 @@ class Cascaded(Guide):
     Args:
         model: The model.
         hidden: Hidden width of the fusion, as a multiple of the number of heads.
-        link: Use the residual connection of the paper's App. A in the fusion. Its KL to an
-            independent prior is half the squared logits below.
+        link: Use the residual connection of the paper's App. A in the fusion. At the start the KL
+            to a prior N(c, 1) is then half the sum of the squared logits below, with a scale of 1.
         scale: Initial standard deviation of the posterior.
         learned_scale: Whether to learn the scale, one number for each head.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target

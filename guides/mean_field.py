@@ -28,10 +28,10 @@ from latentheads.posterior_lookup import context_of
 
 
 class MeanField(Guide):
-    """Heads are independent given x, within and across layers.
+    """Heads are independent given the text, within and across layers.
 
-    No location may depend on a sampled head. So the scores come from an additional pass without
-    noise and without dropout: this guide alone needs two passes.
+    No location may depend on a sampled head. So the scores of latent logits come from an additional
+    pass without noise and without dropout: this guide alone needs two passes.
 
     Its KL squares the difference between two passes, which bfloat16 would round (an error of 0.041
     nats per token on a trained model of the grammar). Both are float32, even under autocast.

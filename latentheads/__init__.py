@@ -64,7 +64,7 @@ PACKAGES = {
 """Parts of the library that are public as a whole, with their module."""
 
 PARTS = ("data", "guides", "inference", "latents", "models")
-"""Parts with names that notebooks use often: an error says which one has a name."""
+"""Parts with names that notebooks use often: the error of an unknown name names its part."""
 
 __all__ = [*MODULES, *PACKAGES]
 

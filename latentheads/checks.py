@@ -59,7 +59,7 @@ def check_seed(seed: int) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str], more: str = "") -> None:
-    """Checks that a value is one of some choices; ``more`` says what else is accepted."""
+    """Checks that a value is one of some choices; ``more`` names what else is accepted."""
     if not isinstance(value, str) or value not in choices:
         accepted = f"{', '.join(choices)}{more}"
         raise ValueError(f"{name} must be one of {accepted}; got {shown(value)}")
@@ -71,7 +71,7 @@ def split_items(text: str) -> list[str]:
 
 
 def check_instance(name: str, value: Any, kinds: type | UnionType, accepted: str) -> None:
-    """Checks that a value is of one of some types; ``accepted`` says what that means."""
+    """Checks that a value is of one of some types; ``accepted`` describes these values."""
     if not isinstance(value, kinds):
         raise ValueError(f"{name} must be {accepted}, got {shown(value)}")
 

@@ -24,7 +24,7 @@ class UnfinishedError(Exception):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Says in front of an error what it is about."""
+    """Puts what a ValueError is about in front of its message."""
     try:
         yield
     except ValueError as reason:

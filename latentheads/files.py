@@ -231,7 +231,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Converts a value for JSON: NaN and infinity, which JSON lacks, become None.
+    """Converts a value for JSON: NaN and infinity, which JSON does not have, become None.
 
     Tensors and arrays, and numbers of NumPy, become lists and numbers.
     """

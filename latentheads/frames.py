@@ -59,7 +59,7 @@ def _to_numpy(values: Tensor) -> Any:
 
 
 def make_head_frame(maps: Mapping[str, Mapping[str, Tensor]]) -> pd.DataFrame:
-    """A row for every head of every block; a block that a quantity lacks has NaN.
+    """A row for every head of every block; NaN where a quantity has no values of a block.
 
     Args:
         maps: Values of the heads of each block, by the name of the quantity.

@@ -1,7 +1,7 @@
 """Guards of a captured step: masks that it takes to be true nowhere.
 
 A replay repeats the operations of a captured step, and so the branches that Python took in it.
-Where one branch is hardly ever taken the captured step leaves it out, and a guard says after each
+Where one branch is hardly ever taken the captured step leaves it out, and a guard shows after each
 replay whether that was right. ``torch.compile`` has guards of its code in the same sense.
 """
 

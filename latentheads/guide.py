@@ -97,15 +97,15 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     Attributes:
         needs_trace: Whether it uses distributions in ``self.trace``. Otherwise training frees them
             as soon as their KL is computed; values are always kept.
-        passes: Number of passes of the network for one bound.
+        passes: Number of passes of the network for one bound of latent logits.
         is_tied: Whether every posterior is the prior itself: q = p.
         tied_prior: Name of the prior that has this guide's form, for ``--logits.prior tied``.
         structure: Which heads a head of a discrete latent, such as an alignment, is conditioned on
             in the posterior; None: the guide has no posterior of such latents.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
             before the word) or target (also the whole target). auto is the target for discrete
-            latents and those of your own, and the source for logits; it is replaced by one of the
-            three when the guide is constructed.
+            latents and those of your own, and the source for logits; a guide that is constructed
+            has the target in its place if it has posteriors of such latents, else the source.
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
         of_text: Options of posteriors that are conditioned on a text: those of discrete latents,
@@ -187,9 +187,9 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether a posterior is conditioned on a text, as :attr:`condition_on` says.
+        """Whether a posterior is conditioned on a text, which :attr:`condition_on` then names.
 
-        A class that computes posteriors of its own says so by its attribute ``condition_on``.
+        A class that computes posteriors of its own sets its attribute ``condition_on`` for this.
         """
         return bool(self.latent_posteriors) or type(self).condition_on != "auto"
 

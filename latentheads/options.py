@@ -60,7 +60,7 @@ CLASS = "class"
 """The key that names a class among its options."""
 
 CLASS_PATH = re.compile(r"(\w+\.)*\w+:\w+")
-"""A class of the reader's own, ``module:Class``."""
+"""A user-defined class, ``module:Class``."""
 
 NOTHING = (None, "none", "null")
 
@@ -260,7 +260,7 @@ def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: st
         kind: A dataclass of options, a choice of them, or an annotation of one; or a plain
             dataclass, for which names that it does not have are ignored.
         value: The values, which stand at ``path``.
-        trusted: Classes of the reader's own that the values may name, as ``module:Class``.
+        trusted: User-defined classes that the values may name, as ``module:Class``.
         path: What messages begin with.
     """
     try:
@@ -348,7 +348,7 @@ def _read_value(option: Option, value: Any) -> Any:
 
 
 def read_text(kind: Any, text: Text) -> Any:
-    """What a text of the command line says, as Python or YAML would have it."""
+    """The value of a text of the command line, as Python or YAML would have it."""
     if isinstance(text, Flag) and kind is not bool:
         raise OptionError("", " needs a value")
     if classes_of(kind):
@@ -373,10 +373,10 @@ def _as_mapping(value: Any) -> dict[str, Any]:
 def explain_unknown(
     classes: Sequence[Any], name: str, more: Iterable[str] = ()
 ) -> UnusedOptionError:
-    """What an option that there is not may have meant: of these classes, or of which it is.
+    """The error of an unknown option: similar ones of these classes, or the class that has it.
 
     Args:
-        classes: Whose options there are.
+        classes: The classes that have the options.
         name: The name that was given.
         more: Further names that there are.
     """
@@ -477,7 +477,7 @@ class Choice:
     """Base of the classes that an option chooses among, by the name in a table.
 
     Attributes:
-        extensible: Whether a class of the reader's own may be named too, as ``module:Class``.
+        extensible: Whether a user-defined class may be named too, as ``module:Class``.
         base: What such a class extends, where that is not this one.
     """
 
@@ -513,7 +513,7 @@ class Choice:
 
     @classmethod
     def find_class(cls, name: Any, trusted: Collection[str]) -> type:
-        """A class by its name; one of the reader's own is imported if it is trusted."""
+        """A class by its name; a user-defined one is imported if it is trusted."""
         kind = cls._find_choice(name)
         if kind is None and load_options():  # an installed package may add it
             kind = cls._find_choice(name)
@@ -540,7 +540,7 @@ def _as_word(name: Any) -> str:
 
 
 def name_of_class(value: Any) -> str:
-    """The name of an object's class among its choices; for one of the reader's own, its path."""
+    """The name of an object's class among its choices; for a user-defined one, its path."""
     return name_of(type(value), choices_of(type(value)) or {})
 
 
@@ -552,7 +552,7 @@ def is_plain(value: Any) -> bool:
 
 
 def name_of(own: type, table: Mapping[str, type]) -> str:
-    """The name of a class in a table; for one of the reader's own, its path."""
+    """The name of a class in a table; for a user-defined one, its path."""
     for name, kind in table.items():
         if kind is own:
             return name
@@ -570,7 +570,7 @@ def import_path(own: type) -> str:
 
 
 def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
-    """Imports a class of the reader's own, ``module:Class``, that can stand for its base class."""
+    """Imports a user-defined class, ``module:Class``, that can stand for its base class."""
     if path not in trusted:
         raise OptionError(
             "",
@@ -589,7 +589,7 @@ def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
 
 
 def check_class(own_class: Any, base: type, path: str) -> type:
-    """A class of the reader's own, if it can stand for its base class."""
+    """A user-defined class, if it can stand for its base class."""
     if not (isinstance(own_class, type) and issubclass(own_class, base)):
         raise OptionError(
             "", f" {shown(path)} must be a subclass of {base.__module__}.{base.__name__}"

@@ -35,7 +35,7 @@ def register_parameters(name: str, module: nn.Module) -> None:
 
     ``SVI`` captures parameters by ``param`` statements, and ``Trace_ELBO`` computes gradients only
     if there is one. So there is always one, and one for each parameter under a handler that
-    captures them: a loop with a torch optimiser pays for one, and models with equal names never
+    captures them: a loop with a torch optimiser registers one, and models with equal names never
     share a tensor. ``pyro.optim`` then finds the name of each, for options by name and its state.
     """
     # private members: Pyro has no public way to ask which handlers are active, nor to name a tensor

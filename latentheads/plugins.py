@@ -15,7 +15,7 @@ PACKAGE = "latentheads"
 
 REPORT_SECTIONS = "latentheads.report_sections"
 """Functions that are given the :class:`~latentheads.runs.reporter.Reporter` of a trained run, and
-return what ``results.json`` then holds besides, by name; they may draw into the run folder."""
+return what ``results.json`` then holds besides, by name; they may save figures in its folder."""
 
 PROGRAMS = "latentheads.programs"
 """Functions that are given the words of a command line and return an exit status."""

@@ -5,7 +5,7 @@ al. 2019, https://arxiv.org/abs/1905.09418.
 
 Pruning a head sets its output to zero. Its value and output weights are always removed. Its logits
 are removed if nothing else depends on them, as the :class:`~latentheads.families.Dependence` of
-prior and posterior says:
+prior and posterior states:
 
 * If they neither mix heads nor depend on lower blocks, only logits of active heads are sampled.
 * If they depend on the logits of the same head below, as in RealFormer, the logits of a head that
@@ -60,7 +60,7 @@ def most_important(
     Args:
         importance: Importance of the heads of every block by name, comparable between blocks; NaN,
             as for a head that is never active, ranks last.
-        number: Number of heads to keep in the whole model. Of equals the later ones are pruned.
+        number: Number of heads to keep in the whole model; of equal ones the later are pruned.
         attention_types: Attention types whose heads may be pruned; all others keep theirs.
 
     Raises:

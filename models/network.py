@@ -54,7 +54,7 @@ class Norm(Choice, ABC):
 
 @options_class()
 class PostNorm(Norm):
-    """After each residual sum."""
+    """Layer norms after each residual sum."""
 
     is_pre = False
     ends_stack = False  # the last residual sum is normalised already
@@ -62,7 +62,7 @@ class PostNorm(Norm):
 
 @options_class()
 class PreNorm(Norm):
-    """Before each step.
+    """Layer norms before each step of a layer.
 
     Attributes:
         final_norm: Whether a stack ends with a layer norm; the papers' language models have none.
@@ -73,7 +73,7 @@ class PreNorm(Norm):
 
     @property
     def ends_stack(self) -> bool:
-        """If it is asked for."""
+        """Whether ``final_norm`` is set."""
         return self.final_norm
 
 
@@ -82,9 +82,9 @@ class AdaptiveOptions:
     """Adaptive input and softmax of a language model: frequent words have wider embeddings.
 
     Attributes:
-        cutoffs: Where a new band of types begins, most frequent first.
-        div_value: By how much each band is narrower than the one before.
-        dropout: Dropout of what a further band reads.
+        cutoffs: First token id of each band after the first; low ids are the most frequent.
+        div_value: By which factor each band is narrower than the one before.
+        dropout: Dropout of the states from which further bands are computed.
     """
 
     cutoffs: tuple[int, ...]
@@ -111,21 +111,21 @@ class Network:
         activation_dropout: Dropout inside the feed-forward step, and of n-gram heads.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
-        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, where new bands
-            of types begin; none: one full softmax.
+        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, the token ids
+            at which new bands begin; none: one full softmax.
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.
-        windows: Window n of local and n-gram layers, said in the same way: the last n positions in
+        windows: Window n of local and n-gram layers, in the same notation: the last n positions in
             a decoder, in an encoder those from t - n + 1 to t + n - 1. Empty: 5.
         ngram_heads: Heads of n-gram layers; 0: as many as attention has.
-        ngram_width: Width of each n-gram head, said as windows are. Empty or 0: so that the layer
+        ngram_width: Width of each n-gram head, in the same notation. Empty or 0: so that the layer
             has about as many parameters as attention.
-        ngram_slices: Each n-gram head reads its own slice of every state, not all of it.
-        ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
+        ngram_slices: The input of each n-gram head is its own slice of every state, not all of it.
+        ngram_context: n-gram layers of the encoder also take the maximum over the whole sentence.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
-            drawn, each sentence its own; 0: they are not.
-        speech: What reads speech; not given: of speech, the defaults.
+            sampled for each sentence; 0: they are not.
+        speech: The layers for frames of speech; not given: for a source of speech, the defaults.
         decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
             same.
 

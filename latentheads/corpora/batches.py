@@ -21,7 +21,7 @@ TOKENS = 4096
 """Maximum number of tokens of a batch for evaluation."""
 
 POOL = 100
-"""Sentences are sorted by length within a pool of so many batches, then batches are shuffled."""
+"""Sentences are sorted by length within a pool of this many batches; batches are shuffled."""
 
 Indices = NDArray[np.int64]
 

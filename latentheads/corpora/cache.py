@@ -36,7 +36,7 @@ CACHE_ENTRY_NAME = r"[0-9a-f]{16}(\..*)?"
 """Pattern of the folder name of a corpus in a cache, and of temporary folders beside it."""
 
 STALE_SECONDS = 24 * 3600
-"""A temporary folder is abandoned if nothing was written to it for so long."""
+"""A temporary folder is abandoned if nothing was written to it for this long."""
 
 
 def cached(folder: str | Path, key: str, make: Callable[[], Corpus], write: bool = True) -> Corpus:

@@ -98,7 +98,7 @@ def load_pairs(
         config: Another configuration.
 
     Raises:
-        ValueError: The corpus cannot be reached, or lacks the part or a language.
+        ValueError: The corpus cannot be reached, or has no such part or language.
     """
     corpus = _get_entry(HUB, name, path, config)
     first, rows = _open_part(corpus, part)
@@ -120,7 +120,7 @@ def load_lines(
         config: Another configuration.
 
     Raises:
-        ValueError: The corpus cannot be reached, or lacks the part or the column.
+        ValueError: The corpus cannot be reached, or has no such part or column.
     """
     column = PROSE[name].column if name in PROSE else "text"
     corpus = replace(_get_entry(PROSE, name, path, config), column=column)

@@ -107,7 +107,7 @@ def iterate_pairs(part: str, pairs: Any) -> Iterator[SentencePair]:
     """Iterates over a user's pairs, and checks each.
 
     Raises:
-        ValueError: There are no pairs to iterate over, or an item is none.
+        ValueError: There are no pairs to iterate over, or an item is not a pair of texts.
     """
     is_sized = hasattr(pairs, "__len__") and hasattr(pairs, "__getitem__")
     if isinstance(pairs, str | Mapping) or not (is_sized or isinstance(pairs, Iterable)):

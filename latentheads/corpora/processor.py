@@ -23,7 +23,7 @@ Whitespace = Literal["normalise", "keep"]
 """What becomes of the blanks and tabs of a text."""
 
 MAX_LINE = 1024
-"""Most tokens of a line, where nothing else is said."""
+"""Most tokens of a line by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class TextOptions:
         block_size: Tokens of the blocks of a running text; 0: sentences.
         context: Least context of a token where perplexity is measured by windows; 0: by blocks
             alone.
-        direction: Source and target language in words; empty where nothing says it.
+        direction: Source and target language in words; empty where they are not known.
         mixture: The tasks and how they are mixed; None where there is one alone.
         default_source: The language that a task is translated from where its name has none. Empty:
             it has to have one. None: the language of its target, as of recognised speech.

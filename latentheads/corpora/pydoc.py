@@ -38,7 +38,7 @@ MAX_TOKENS = 60
 """Maximum number of tokens of a sentence; a longer one is split into parts of similar length."""
 
 CYCLE = 20
-"""Of so many consecutive paragraphs the last is for test and the one before it for validation."""
+"""Of this many consecutive paragraphs the last is for test, the one before it for validation."""
 
 
 class Split(NamedTuple):

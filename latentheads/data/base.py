@@ -45,9 +45,9 @@ UNKNOWN = 0.01
 class Data(Choice, ABC):
     """Where a corpus is and how it is read.
 
-    A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
-    of the properties below stays as it is here. One of your own, at the top of its module, is named
-    as ``module:Class``.
+    A subclass is a dataclass whose fields are the options of ``--data``. The properties below have
+    defaults, which it may override. A class of your own, at the top level of its module, is named
+    ``module:Class``.
     """
 
     extensible: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class Data(Choice, ABC):
         """Makes the corpus; see :meth:`load`."""
 
     def load(self, log: Log | None = None, *, keep: bool = True) -> Corpus:
-        """Makes the corpus, which remembers these options.
+        """Makes the corpus, which keeps these options.
 
         Args:
             log: Called with a line about what was left out of training, and with one about held-out
@@ -151,7 +151,7 @@ class Data(Choice, ABC):
 
     @property
     def direction(self) -> str:
-        """Source and target language in words; empty where the name says it, or there is none."""
+        """Source and target language in words; empty where the name has them, or there are none."""
         return ""
 
     @property

@@ -45,8 +45,8 @@ class Grammar(_Sampled):
     No held-out source sentence occurs in the training part.
 
     Attributes:
-        language: Target language. mirel has a free word order: where a word of it comes from is
-            known only once it is there. Not with tasks.
+        language: Target language. mirel has a free word order: which source word is translated
+            next is not known before the target word is there. Not with tasks.
         tasks: Several directions of translation or domains in place of one language: ``velu`` (from
             the English-like side into it), ``tamir-en``, or of a domain, ``news:velu``.
 

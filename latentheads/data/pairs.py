@@ -33,7 +33,7 @@ from latentheads.options import OptionError, Size, options_class
 
 @options_class(kw_only=True)
 class TextPairs(Cached):
-    """What all pairs of texts share: a subclass reads the pairs, and says where each one is.
+    """What all pairs of texts share: a subclass reads the pairs, and locates each one.
 
     Attributes:
         source: Language translated from, as files or columns are called: en, de, ...

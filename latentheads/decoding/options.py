@@ -28,7 +28,7 @@ class Decoding:
             their prior's location, as the papers do. Selections and gates are sampled too; with 0
             they are the likeliest.
         paper_bleu: Also compute BLEU by the papers' protocol: tokenised, compounds split, without
-            case on iwslt14, multi30k and text that --lowercase says to lower-case.
+            case on iwslt14, multi30k and text that --data.lowercase makes lower-case.
         paper_wer: Also compute WER by the papers' protocol: lower-cased 13a tokens without
             punctuation.
         rouge: Also compute ROUGE, and that of the first sentence of every source (lead baseline).
@@ -65,7 +65,7 @@ class Decoding:
             )
 
     def with_options(self, options: Mapping[str, Any]) -> Decoding:
-        """These options with others in place of some; a length penalty goes where the beam does."""
+        """These options with some replaced; with 1 beam the length penalty is its default again."""
         below = {name: getattr(self, name) for name in changed_options(self)}
         if options.get("num_beams") == 1:
             below.pop("length_penalty", None)

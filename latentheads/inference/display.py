@@ -29,7 +29,7 @@ def scores_to_html(parts: Parts, title: str = "", faults: Mapping[str, str] | No
     Args:
         parts: The scores of each part.
         title: The caption.
-        faults: What is missing, and why; includes :data:`TRUE_BOUND` if the bound is none.
+        faults: What is missing, and why; includes :data:`TRUE_BOUND` if the bound is not true.
     """
     header = "".join(f"<th>{escape(cell)}</th>" for cell in (NATS, *parts, ""))
     faults = faults or {}

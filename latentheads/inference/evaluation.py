@@ -59,11 +59,11 @@ class Report:
         pareto_unknown: Share of sentences whose weights tie, so that the tail is unknown.
         kl_by_site: The KL of every site.
         how: How each site's KL was computed: tied or fixed (exactly 0), analytic, enumerated (of
-            alignments) or sampled.
+            latents that are summed out) or sampled.
         truth: The true log p(y | x) of the sentences for which it is known; None if for none.
         truth_elbo: The bound on these sentences only.
         truth_sentences: Number of these sentences.
-        leak: Names the figure that exceeds the true log p by more than sampling error, which is
+        leak: Names the score that exceeds the true log p by more than sampling error, which is
             impossible for a bound: the model then uses the target. None: there is no leak.
         sentences: Number of sentences, or of blocks of a running text.
         exact: Log p(y | x) itself, if latents are summed out or have no noise; None if others have
@@ -71,10 +71,10 @@ class Report:
         gap: The KL from the guide's posterior of summed latents to the exact one, in expectation
             over other latents.
         gap_by_site: The gap of every site that is summed out.
-        prior_gap: The gap that the prior itself has, as the posterior of guide tied.
+        prior_gap: The gap of the prior itself, which is the posterior of the guide ``tied``.
         prior_entropy: Entropy of a token's summed latents, of all heads jointly.
-        posterior_entropy: Entropy of their exact posterior.
-        information: KL from the exact posterior to the prior.
+        posterior_entropy: The same of their exact posterior.
+        information: KL(exact posterior ‖ prior) of a token.
         by_sentence: In nats of every sentence, in the order of the batches: ``elbo`` and ``exact``
             where it is known, both without the KL of latents that all sentences share, and its
             ``tokens``; for paired comparisons.

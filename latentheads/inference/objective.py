@@ -41,17 +41,17 @@ class Head_ELBO(Trace_ELBO):
     since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
-    bound; :func:`latentheads.terms` computes the bound. For these and for closed forms, the
-    KL of a block under a guide that reads the model is computed as soon as its logits are drawn,
-    and what it was computed from is let go: a deep network holds one block's distributions at a
-    time. With Pyro's validation on every site is kept for its checks.
+    bound; :func:`latentheads.terms` computes the bound. With a weight, free bits or closed forms,
+    the KL of a block is computed as soon as its logits are sampled, if the guide runs inside the
+    model's pass. Its distributions are then freed, so that a deep network holds those of one block
+    at a time. If Pyro's validation is on, they are all kept for its checks.
 
     Args:
-        kl_weight: Factor of every KL term; may be changed between steps. That of alignments has
-            none where the objective is not the guide's bound (marginal, iwae, rws).
+        kl_weight: Factor of every KL term; may be changed between steps. The KL of alignments has
+            no factor where the objective is not the guide's bound (marginal, iwae, rws).
         free_bits: The KL of each site, summed over the sentences of a batch and over vectorised
-            particles, is not pushed below this many nats per target token; what all sentences
-            share is let alone.
+            particles, counts as at least this number of nats per target token. It does not act on
+            latents that all sentences share.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
         objective: What alignments are trained by: the guide's bound, summed over all of them, or by
             one sample of it (sampled); the exact log p(y | x), and the guide's bound beside it
@@ -220,7 +220,7 @@ class Head_ELBO(Trace_ELBO):
         """The negative objective, as a tensor to take gradients of.
 
         Raises:
-            ValueError: The guide stands in the model's place, reads another model, or has a site of
+            ValueError: Model and guide are swapped, the guide is of another model, or has a site of
                 its own or the target.
         """
         check_own_model(model, guide)

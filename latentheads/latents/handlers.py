@@ -16,7 +16,7 @@ from latentheads.passes import one_at_a_time
 
 
 class WithSelection(Messenger):
-    """Set every selection of heads to the mode of its posterior: the same at every decoding step.
+    """Set selections of heads, and gates, to the mode of their posterior: the same at every step.
 
     Only one thread enters at a time: Pyro has one stack of handlers.
 

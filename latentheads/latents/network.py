@@ -61,7 +61,7 @@ class Choice:
 
 
 class Passes(NamedTuple):
-    """Whole passes of the network, of which each sentence has one, drawn at random.
+    """Whole passes of the network, of which each sentence has one, sampled at random.
 
     Attributes:
         log_prior: Log-probability of each pass, the same for all sentences or of each.

@@ -278,7 +278,7 @@ class SelectionFamily(LatentPosterior):
         temperature: Temperature of the relaxation that gives the gradient; None: samples have none.
 
     Args:
-        selector: Makes the distribution, and says at which temperature.
+        selector: Makes the distribution, and gives the temperature of each step.
         start: The initial logits, up to noise.
     """
 

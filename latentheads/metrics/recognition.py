@@ -59,7 +59,7 @@ def paper_wer(references: References) -> Metric | None:
 
 
 def name_case(references: References) -> str:
-    """Whether case counts, as a signature says it."""
+    """The part of a signature that states whether case counts."""
     return f"case:{'lc' if references.lowercase else 'mixed'}"
 
 

@@ -43,7 +43,7 @@ class Resamples:
         seed: Their seed.
 
     Raises:
-        ValueError: There are too few resamples for an interval, or too many, or the seed is none.
+        ValueError: There are too few or too many resamples, or the seed is out of range.
     """
 
     number: int
@@ -98,8 +98,8 @@ class Metric:
         signature: Returns the signature; call ``count`` before.
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
-        untested: Says, of the summed counts of a system, why no difference is tested between two
-            that both have such a reason; empty: it has none. None: all are tested.
+        untested: Returns, from the summed counts of a system, a reason to test no difference of two
+            systems that both have one; empty: it has none. None: all are tested.
     """
 
     count: Callable[[Sequence[str]], Counts]

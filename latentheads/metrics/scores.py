@@ -357,7 +357,7 @@ PRIMARY_SCORES = ("accuracy", "wer", "bleu")
 
 
 def describe(name: str) -> ScoreInfo:
-    """The description of a score; for one that ``SCORES`` lacks, its name."""
+    """The description of a score; for one that is not in ``SCORES``, its name."""
     return SCORES.get(name) or ScoreInfo(name)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentheads.runs.results import Perplexity, Results
 
 INTERVALS = ("head_divergence", "perplexity", "average_", "task ")
-"""Beginnings of the other columns that have a mean and an interval."""
+"""Prefixes of the other columns that have a mean and an interval."""
 
 EQUAL = ("exact", "iwae", "plug_in")
 """Scores that equal the bound of a network without noise."""
@@ -51,9 +51,9 @@ class Spread(NamedTuple):
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """The mean of a figure over seeds, and its interval.
+    """The mean of a score over seeds, and its interval.
 
-    Two recipes of one seed share its data order and its noise. So what tells them apart is the
+    Two recipes with one seed share the order of the data and the noise. So compare them by the
     spread of their differences, taken seed by seed.
 
     Example:
@@ -159,13 +159,13 @@ def _of_tasks(results: Results) -> dict[str, Any]:
 
 
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a recipe: mean and interval of each figure, differences to the first paired by seed.
+    """One row a recipe: mean and interval of each score, differences to the first paired by seed.
 
-    A figure has a difference to the first recipe where all runs of both have it, and both are
-    tested on one text; it is over the seeds that both have. Of other tokens of the same text,
-    scores have a difference, and nats per token none. IWAE has one where both recipes have as many
-    samples and neither has an exact log p: less the exact log p of another model, a bound shows
-    nothing where it is lower.
+    A score has a difference to the first recipe if all runs of both have it and both are tested on
+    one text; it is over the seeds that both have. If the text is cut into other tokens, metrics of
+    the output have a difference, and nats per token have none. IWAE has one if both recipes have
+    as many samples and neither has an exact log p: that a bound is lower than the exact log p of
+    another model shows nothing.
 
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.

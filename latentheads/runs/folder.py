@@ -49,7 +49,7 @@ VOCABULARY = "vocabulary.json"
 """The file with the vocabularies."""
 
 PROCESSOR = "processor.json"
-"""The file that says how text is encoded, its vocabularies aside."""
+"""The file with how text is encoded, its vocabularies aside."""
 
 PAGE = "report.html"
 """The file of the report page."""
@@ -233,7 +233,7 @@ class Folder:
         return [_stamp(path) for path in paths]
 
     def _check_writable(self) -> None:
-        """Tries to write: permissions do not tell."""
+        """Tries to write: permissions do not show whether that is possible."""
         parent = self.path
         while not os.path.lexists(parent) and parent != parent.parent:
             parent = parent.parent
@@ -364,7 +364,7 @@ def read_results(folder: Path) -> Results | None:
 def read_processor(
     folder: Path, data: Data, target: Vocabulary, source: Vocabulary | None
 ) -> Processor:
-    """Reads what encodes the text of a run; a folder of an earlier version says so in its data."""
+    """Reads what encodes the text of a run; without its file the data's options describe it."""
     path = folder / PROCESSOR
     if not path.exists():
         return data.processor(target, source)

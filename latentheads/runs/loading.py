@@ -41,7 +41,7 @@ def load_run(
             it on first access.
 
     Raises:
-        ValueError: It is not a run folder, lacks the checkpoint, or names an untrusted class.
+        ValueError: It is not a run folder, has no such checkpoint, or names an untrusted class.
     """
     check_instance("folder", folder, str | PathLike, "that of a run")
     if corpus is not None:

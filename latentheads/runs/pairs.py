@@ -54,7 +54,7 @@ class ModelGuidePair:
 
     @property
     def own(self) -> bool:
-        """Whether the prior or the guide is the reader's own, and not the library's."""
+        """Whether the prior or the guide is user-defined, and not the library's."""
         return self.prior_class not in PRIORS.values() or self.guide_class not in GUIDES.values()
 
     def make_prior(self) -> Prior:
@@ -89,7 +89,7 @@ def _get_tied_prior(guide: type[ModelGuide]) -> type[Prior]:
 def _keep_shared(
     guide: type[ModelGuide], guide_options: Mapping[str, Any], prior: type[Prior]
 ) -> dict[str, Any]:
-    """The guide's options that its tied prior has too; a changed one that it lacks is refused."""
+    """The guide's options that its tied prior has too; any other changed one is an error."""
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in guide_options.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):

@@ -29,7 +29,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     A recipe is one of ``RECIPES``, or ``PRIOR+GUIDE`` of logits, or ``GUIDE+LATENT`` of a latent
     that guides have a posterior of, as ``cascaded+alignments``; behind a further ``+`` may stand
     what selects heads, a selection strategy or gates, which alone is that of a plain network.
-    ``module:Class`` stands for a prior or a guide of one's own.
+    ``module:Class`` stands for a user-defined prior or guide.
     """
     latent_suffixes = _find_suffixes()
     kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in latent_suffixes.items()}

@@ -1,6 +1,6 @@
 """The report of a trained run, section by section: bounds, translations, selected heads.
 
-Further sections, such as pictures, are entry points of installed packages; see
+Further sections, such as figures, are entry points of installed packages; see
 :data:`latentheads.plugins.REPORT_SECTIONS`.
 """
 
@@ -48,11 +48,11 @@ class Reporter:
     """Makes the sections of a run's report.
 
     Args:
-        settings: Everything that says what the run is.
+        settings: Everything that defines the run.
         model: The model, with the weights to report on.
         guide: Its guide.
         corpus: The corpus.
-        folder: Where translations and pictures go.
+        folder: Where translations and figures are written.
 
     Attributes:
         results: What the report holds so far, by name; sections that come later may read it.
@@ -267,7 +267,7 @@ class Reporter:
 
     @property
     def title(self) -> str:
-        """What stands above every picture of the run."""
+        """The title of every figure of the run."""
         return self.settings.title_of(self.corpus.name)
 
 

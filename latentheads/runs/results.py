@@ -17,7 +17,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.options import from_dict
 
 Figure = float | None
-"""A number, or null where it is none or not known."""
+"""A number, or null where it is not a number or not known."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Results:
         corpus: Name of the corpus.
         seed: Of data order and noise, and of weights that settings made.
         steps: Optimiser steps done.
-        reported_step: Optimiser steps that the reported weights have seen.
-        averaged: How many checkpoints they are the average of; 0: none.
-        parameters: Of model and guide.
-        tokens_per_second: Target tokens trained on, a second.
+        reported_step: Optimiser steps of the reported weights.
+        averaged: How many checkpoints the reported weights are the average of; 0: none.
+        parameters: Number of parameters of model and guide.
+        tokens_per_second: Target tokens that were trained on per second.
         head_divergence: Mean Jensen-Shannon divergence between the heads of a block.
         head_divergence_by_attention_type: The same for each attention type.
         valid: Scores of validation.
@@ -67,14 +67,14 @@ class Results:
         perplexity: Of a text, for each way to cut it and each part.
         decoding: How the test part was translated.
         kl_by_site: KL of every site on test.
-        gap_by_site: The KL from the posterior at each summed site to the exact one.
-        kl_how: How it was computed.
+        gap_by_site: KL(guide ‖ exact posterior) of every site that is summed out.
+        kl_how: How the KL of every site was computed.
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.
         versions: Of torch, the device, and the precision of training.
         not_translated: Why the test part is not translated, if the model cannot.
-        missing: What the report lacks, and why.
-        pruned: Where a pruned network comes from.
+        missing: Sections that are missing in the report, and why.
+        pruned: Of a pruned network: the original run, the importance, and the remaining heads.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
@@ -113,7 +113,7 @@ class Results:
         """Reads what :meth:`to_json` gives.
 
         Raises:
-            ValueError: It lacks what every report has, or holds another kind of value.
+            ValueError: A value that every report has is missing, or a value is of another kind.
         """
         if isinstance(data, dict):
             data = {RENAMED.get(name, name): value for name, value in data.items()}
@@ -212,8 +212,8 @@ def complete(
 ) -> None:
     """Adds the sections of a report, one after the other.
 
-    What is kept says under ``missing`` which sections it lacks and why, from the beginning on: even
-    where the system ends the program, for want of memory, what was done before is there.
+    What is kept lists under ``missing`` the sections that it does not have, and why, from the first
+    call on. So if the system ends the program, for want of memory, the earlier sections are there.
 
     Args:
         results: What is known without them; changed in place.
@@ -261,7 +261,7 @@ def _add(results: dict[str, Any], section: Mapping[str, Any]) -> None:
 
 
 def lacking(results: Mapping[str, Any]) -> str:
-    """Says in words which sections a report lacks and why; nothing of a whole one."""
+    """The sections that are missing in a report, and why; empty for a whole one."""
     missing = results.get(MISSING)
     named = missing.items() if isinstance(missing, dict) else ()
     return ", ".join(f"{name} ({why})" for name, why in named)

@@ -63,7 +63,7 @@ class Run(TrainedModel):
             network; otherwise None.
         user_corpus: A corpus supplied by the user.
         averaged: Number of checkpoints whose average the weights are; 0: a single checkpoint.
-        reads_with: A run with the same options of data, whose corpus is this one's too.
+        reads_with: A run with the same options of data, whose corpus this one uses too.
     """
 
     path: Path
@@ -277,7 +277,7 @@ class Run(TrainedModel):
         """Evaluates the bound and the other metrics on a part of the corpus.
 
         Args:
-            part: The part.
+            part: train, valid or test.
             num_samples: Samples of the latents for each sentence; by default the run's own number.
         """
         check_choice("part", part, PARTS)
@@ -326,7 +326,7 @@ def check_vocabulary(run: Run, corpus: Corpus) -> None:
 def check_own_corpus(run: Run, corpus: Corpus) -> None:
     """Validates that a corpus has the text on which the run was trained, validated and tested.
 
-    A folder that has lost the file of its texts knows the vocabulary alone.
+    If the folder has lost the file of its texts, the vocabulary alone is compared.
     """
     check_vocabulary(run, corpus)
     if changed := changed_parts(run.path / TEXTS, corpus):

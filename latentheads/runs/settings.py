@@ -1,4 +1,4 @@
-"""Everything that says what a run is, as plain values that a YAML file holds."""
+"""Everything that defines a run, as plain values that a YAML file holds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from latentheads.training.losses import HeadELBOLoss, MarginalLoss, RelaxedLoss
 from latentheads.training.options import Training
 
 SHOWN_TASKS = 3
-"""Tasks that a title names; of more it says how many."""
+"""Tasks that a title names; if there are more, it has their number."""
 
 
 @options_class()
@@ -95,10 +95,10 @@ class DisagreementOptions:
 
 @options_class()
 class Settings:
-    """Everything that says what a run is: the same settings train the same weights.
+    """Everything that defines a run: the same settings train the same weights.
 
     Attributes:
-        guide: The posterior of whatever is latent.
+        guide: The posterior of all latents.
         latents: What is random: the options of each latent.
         data: The corpus.
         network: Sizes.
@@ -415,17 +415,17 @@ class Settings:
 
     @property
     def own_classes(self) -> list[str]:
-        """The classes of the reader's own that the options name, as ``module:Class``."""
+        """The user-defined classes that the options name, as ``module:Class``."""
         named = flatten(self.to_options()).items()
         return [name for path, name in named if path.endswith(f".{CLASS}") and ":" in name]
 
     @property
     def title(self) -> str:
-        """What stands above a picture of the run where its corpus is not at hand."""
+        """The title of a figure of the run where its corpus is not at hand."""
         return self.title_of(self.data.name)
 
     def title_of(self, corpus: str) -> str:
-        """What stands above a picture of the run: its recipe, corpus and seed."""
+        """The title of a figure of the run: its recipe, corpus and seed."""
         names = self.data.mixture.names if self.data.mixture else ()
         if len(names) > SHOWN_TASKS:
             corpus = corpus.replace(",".join(names), f"{len(names)} tasks")
@@ -443,23 +443,23 @@ class Settings:
 
     @property
     def protocol(self) -> Protocol | None:
-        """How the papers compute BLEU on the corpus; None where that was not asked for."""
+        """How the papers compute BLEU on the corpus; None without ``decode.paper_bleu``."""
         return self.data.protocol if self.decode.paper_bleu else None
 
     @classmethod
     def read(cls, path: str | Path, trusted: Trusted = None) -> Settings:
-        """Reads a file that :meth:`to_yaml` wrote, or that was written by hand.
+        """Reads a file that :meth:`to_yaml` or a user wrote.
 
-        The file is data: it imports nothing that the reader did not name.
+        The file is data: nothing is imported that is not trusted.
 
         Args:
             path: A file of YAML, as ``config.yaml`` of a run folder.
-            trusted: Classes of the reader's own that it may name: a class, or ``module:Class``, or
+            trusted: User-defined classes that it may name: a class, or ``module:Class``, or
                 several.
 
         Raises:
-            ValueError: It cannot be read, or names an option that there is not, or another kind of
-                value.
+            ValueError: It cannot be read, names an unknown option, or has a value of another
+                kind.
         """
         with reading_file(Path(path)):
             options = read_yaml(Path(path))
@@ -509,10 +509,10 @@ class Settings:
 
 
 def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
-    """The options of the latents of a model that a run folder can say how to make.
+    """The options of the latents of a model, if it can be made again from a run folder.
 
     Raises:
-        ValueError: It is of a class of one's own, was changed since, or a latent is no options.
+        ValueError: Its class is user-defined, it was pruned, or a latent is not in ``LATENTS``.
     """
     if type(model) not in (Translation, LanguageModel):
         raise ValueError(
@@ -570,7 +570,7 @@ def read_latents(names: Any) -> list[str]:
 
 
 Trusted = str | type | Sequence[str | type] | None
-"""Classes of the reader's own: each is a class or ``module:Class``; a text may hold several, with
+"""User-defined classes: each is a class or ``module:Class``; a text may hold several, with
 commas between."""
 
 
@@ -587,9 +587,9 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:
-    """The options of a file with the default of all others; what is none stays as it is.
+    """The options of a file with the default of all others; other values stay as they are.
 
-    Two files that say the same in two ways become equal.
+    Two files with the same options in two notations become equal.
     """
     try:
         return Settings.from_options(options, trusted).to_options()

@@ -83,29 +83,29 @@ class Trainer:
         model: A translation or language model.
         guide: Its guide.
         corpus: The corpus for training, validation and test.
-        out: The run folder; ``runs/RECIPE-seedSEED`` when not given, so that each of several seeds
-            needs its ``seed``.
-        seed: Of data order and noise. The weights are the model's own: for another seed of those
-            too say ``torch.manual_seed(seed)`` before it is made.
+        out: The run folder; ``runs/RECIPE-seedSEED`` when not given. Then runs of several seeds
+            need different values of ``seed``.
+        seed: Of data order and noise. The weights are the model's own: to seed those too, call
+            ``torch.manual_seed(seed)`` before the model is made.
         num_samples: Samples per sentence in the report, K of IWAE.
         decoding: How the test part is translated.
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
         overwrite: Start anew in a used folder.
-        trusted: Classes of the reader's own that the folder may name: a class, or ``module:Class``,
-            or several.
+        trusted: User-defined classes that the folder may name: a class, or ``module:Class``, or
+            several.
         trackers: Names of trackers of accelerate, such as tensorboard, trackio and wandb.
         callbacks: Called after each step and each evaluation; a run that is resumed has those of
             its own call.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
-            see :class:`latentheads.training.options.Training`. The folder names one of a class of
-            your own, and needs it again to go on.
-        **training: Its other options, such as ``steps``.
+            see :class:`latentheads.training.options.Training`. A loss of a user-defined class has
+            to be given again when the run is resumed: the folder has its name alone.
+        **training: The other options of training, such as ``steps``.
 
     Attributes:
-        settings: Everything that says what the run is.
+        settings: Everything that defines the run.
         model: The model; after training with the weights that are reported.
         guide: Its guide.
         corpus: The corpus.
@@ -113,7 +113,7 @@ class Trainer:
         results: What was reported; None before.
 
     Raises:
-        ValueError: The folder holds something else, or an option is none or out of range.
+        ValueError: The folder holds something else, or an option is unknown or out of range.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Trainer:
         """Makes model, guide and corpus of settings; the seed decides the weights too.
 
         Args:
-            settings: Everything that says what the run is.
+            settings: Everything that defines the run.
             corpus: The corpus, where it is at hand, and the settings' data are then its own; made
                 from the settings when not given.
             out: As for the class.
@@ -180,7 +180,7 @@ class Trainer:
             trackers: The same.
             callbacks: The same.
             quiet: The same.
-            loss: The loss that the settings name, where it is of a class of your own.
+            loss: The loss that the settings name, if its class is user-defined.
         """
         check_instance("settings", settings, Settings, "Settings, as Settings.read gives")
         if corpus is not None:
@@ -305,7 +305,7 @@ class Trainer:
 
     @property
     def engine(self) -> Engine:
-        """The training loop."""
+        """What computes the steps of training."""
         return self.checkpoint_manager.engine
 
     @property
@@ -355,8 +355,8 @@ class Trainer:
                 number.
 
         Returns:
-            What was reported. In the further processes of several None, which a type checker need
-            not ask for: the type is ``Any`` there.
+            What was reported. Of several processes only the first has it; the others have None.
+            The type is ``Any`` beside ``Results``, so that a type checker demands no test for None.
 
         Raises:
             ValueError: There are fewer steps than before.
@@ -533,7 +533,7 @@ def _settings_of(
     try:
         return Settings.of(model, guide, corpus, train=options, **run)
     except UnusedOptionError as reason:
-        # an instance samples KLs by default, which says nothing where there are none to sample
+        # an instance samples KLs by default, which acts on nothing where there are none to sample
         if instance_of(loss) is None or reason.path != "train.loss.kl":
             raise
         analytic = replace(cast(HeadELBOLoss, options.loss), kl="analytic")

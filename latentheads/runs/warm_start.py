@@ -79,7 +79,7 @@ def initialise_from(
 ) -> None:
     """Copies the weights of a run, or of its encoder, into a new model and guide.
 
-    Weights that the initial run lacks keep their initialisation. So do those of a guide of another
+    Weights that are not in the initial run stay as they are. So do those of a guide of another
     kind or with other options, and of any guide with ``start_with model``, except for its selection
     of heads. With an encoder its selection is copied for each source language that both runs have.
     With ``start_with heads`` nothing is copied: which heads there are is the shape of the model.

@@ -1,4 +1,4 @@
-"""Callbacks: what watches a training, as checkpoints, progress and trackers do."""
+"""Callbacks: methods that training calls, for checkpoints, progress and trackers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from latentheads.checks import check_instance, check_list
 
 
 class Callback:
-    """Watches a training; a subclass overrides the methods that it needs, and all do nothing here.
+    """Methods that training calls; a subclass overrides those that it needs, all do nothing here.
 
     With several processes each has its own callbacks, and only the first process evaluates.
 
@@ -44,7 +44,7 @@ class Callback:
         """
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> bool | None:
-        """Is called after each evaluation on validation; True stops training.
+        """Is called after each evaluation on validation; if it returns True, training stops.
 
         Args:
             record: Its step, ``objective``, ``learning_rate``, ``gradient_norm`` and speed, the
@@ -56,7 +56,7 @@ class Callback:
         """Is called by every process where the state of the training should be saved."""
 
     def on_train_end(self) -> None:
-        """Is called when training has ended; not if it was broken off."""
+        """Is called when training has ended; not if it was interrupted."""
 
 
 def list_callbacks(callbacks: Any) -> list[Callback]:

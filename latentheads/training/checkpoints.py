@@ -29,9 +29,9 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
     """Writes a checkpoint.
 
     Args:
-        path: The file; an older one there is replaced at the very end.
+        path: The file; an older one stays until the new one is complete.
         tensors: What to keep, by name.
-        facts: What else to know, as JSON.
+        facts: Further content, as JSON.
 
     Raises:
         OSError: It cannot be written; an older file is still whole.

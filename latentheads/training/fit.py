@@ -1,4 +1,4 @@
-"""Training on batches of one's own, in memory: no corpus, no folder, no settings."""
+"""Training on your own batches, in memory: no corpus, no folder, no settings."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Fitted:
 
     Attributes:
         report: The bound, its terms and its metrics, of the weights that stay.
-        step: The steps that those have seen.
-        history: A record of each look at validation: progress, figures, the KL of every site.
-        is_of_training: Whether the report is of the batches that were trained on, for want of
-            others; then they chose the weights, too.
+        step: Optimiser steps of these weights.
+        history: A record of each evaluation on validation: progress, scores, the KL of every site.
+        is_of_training: Whether the report is of the batches that were trained on, because no others
+            were given; then the best weights were selected by them, too.
     """
 
     report: Report
@@ -79,24 +79,24 @@ def fit(
     loss: LossLike = "Head_ELBO",
     **training: Unpack[FitKwargs],
 ) -> Fitted:
-    """Trains a model and its guide on batches of one's own, and reports the true bound.
+    """Trains a model and its guide on your own batches, and reports the true bound.
 
     The loop is that of :class:`latentheads.Trainer`: schedule, clipping, weights of the KL, a
     guard against what is not finite, evaluations, the best weights. There is no run folder, but
-    what is broken off leaves the best weights so far, in evaluation mode. Parameters that need no
-    gradient stay as they are; with ``model.network.requires_grad_(False)`` a guide alone is trained
-    on a pre-trained network. Under ``torchrun`` each process trains alone, and does not share the
-    work as with :class:`latentheads.Trainer`.
+    if training is interrupted, the best weights so far remain, in evaluation mode. Parameters that
+    need no gradient stay as they are: with ``model.network.requires_grad_(False)`` only the guide
+    of a pre-trained network is trained. Under ``torchrun`` each process trains alone, and does not
+    share the work as with :class:`latentheads.Trainer`.
 
     Args:
         model: Any model of heads, such as :func:`latentheads.latent` makes.
         guide: Its guide.
         batches: All batches of an epoch, which come in another order in each; or a function that
-            makes those of an epoch, by its number; or a part of a corpus. Those of a function say
+            makes those of an epoch, by its number; or a part of a corpus. Those of a function need
             ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
-        valid: What says which weights are best, and what is reported on; the batches themselves
-            when not given: figures are those of training then, as the printed outcome says, and
-            those of other batches (``lh.evaluate``) can be far worse.
+        valid: What the best weights are selected by, and what is reported on. When not given,
+            these are the batches themselves: the report is then of training, as the printed result
+            states, and that of other batches (``lh.evaluate``) can be far worse.
         seed: Of order and noise.
         num_samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
         callbacks: Called after each step and each evaluation, such as a
@@ -105,14 +105,14 @@ def fit(
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
             see :class:`latentheads.training.options.Training`.
-        **training: Its other options, such as ``steps``.
+        **training: The other options of training, such as ``steps``.
 
     Returns:
         What was reported. Model and guide have the best weights, in evaluation mode.
 
     Raises:
-        ValueError: Nothing is to be trained, or an option is none, out of range, or acts on
-            nothing.
+        ValueError: Nothing is to be trained, or an option is unknown, out of range, or without
+            an effect.
         FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
             message names the site or the parameter.
 
@@ -244,7 +244,7 @@ class _BestWeights(Callback):
 
     Args:
         engine: What trains.
-        adds_moving: Whether a callback may let go of parameters that were frozen before.
+        adds_moving: Whether a callback may free parameters that were frozen before.
     """
 
     def __init__(self, engine: Engine, adds_moving: bool) -> None:
@@ -252,7 +252,7 @@ class _BestWeights(Callback):
         self.kept: dict[str, Tensor] | None = None
 
     def on_step_end(self, step: int) -> None:
-        """Keeps what another callback may just have let go of."""
+        """Keeps the parameters that another callback may just have freed."""
         if self.adds_moving and self.kept is not None:
             self.kept |= self._copy_moving(self.kept)
 

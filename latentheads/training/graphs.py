@@ -6,7 +6,7 @@ kind have come a few times, and later batches are copied into the memory of the 
 batch is padded for this: sentences are sorted by length, so that most batches have a shape that
 comes again. The kind of a batch is its shape and every number that Python reads in a step.
 
-What Python does in a step happens at the capture alone. Noise is drawn anew in each replay.
+What Python does in a step happens at the capture alone. Noise is sampled anew in each replay.
 """
 
 from __future__ import annotations

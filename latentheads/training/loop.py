@@ -26,7 +26,7 @@ class Loop:
 
     Args:
         engine: Makes the steps.
-        valid: What says which weights are best.
+        valid: What the best weights are selected by.
         seed: Of the noise of evaluations.
         callbacks: Called after steps and evaluations, in this order.
         best: The best evaluation of earlier steps.
@@ -61,7 +61,7 @@ class Loop:
         if not self.quiet:
             note_long_warmup(training)
             note_precision(engine.precision)
-        # the headline of the run says that there is nothing to train
+        # the headline of the run states that there is nothing to train
         is_hidden = self.quiet or engine.is_fixed
         with ProgressDisplay(training.steps, engine.step, is_hidden) as display:
             self.callbacks.append(ProgressBar(display))

@@ -84,12 +84,12 @@ class Loss(Choice, ABC):
                 selection of heads by its scores.
 
         Raises:
-            ValueError: It is of a class of the reader's own.
+            ValueError: It is of a user-defined class.
         """
 
     @property
     def name(self) -> str:
-        """Its name among the choices; of a class of the reader's own, its path."""
+        """Its name among the choices; of a user-defined class, its path."""
         return name_of_class(self)
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class ELBOLoss(Loss, ABC):
     Attributes:
         num_particles: Samples of all latents, of which the loss is the mean; of RenyiELBO, those
             that it weighs.
-        vectorize_particles: Draw them in one pass.
+        vectorize_particles: Sample them in one pass.
     """
 
     num_particles: Count = 1
@@ -141,8 +141,8 @@ class HeadELBOLoss(ELBOLoss):
         kl: Closed-form KLs where there are any (analytic), or all of them sampled.
         kl_weight: Factor of the KL; other than 1 trains something else than the bound.
         kl_warmup: Steps over which that factor grows from 0; not given: it is constant.
-        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
-            batch that one process computes: it acts less on smaller parts.
+        free_bits: The KL of each site, over the part of a batch that one process computes, counts
+            as at least this many nats per target token.
     """
 
     kl: Literal["analytic", "sampled"] = "analytic"
@@ -308,7 +308,7 @@ class RenyiELBOLoss(TraceELBOLoss):
 
 @dataclass(frozen=True)
 class OwnLoss(Loss):
-    """A loss of a class of the reader's own; a file may import nothing, so nothing makes it.
+    """A loss of a user-defined class; a file may import nothing, so nothing makes it.
 
     Attributes:
         path: The class, as ``module:Class``.

@@ -147,7 +147,7 @@ class CosineRestartsSchedule(Schedule):
 
     Attributes:
         period: Steps of the first cycle.
-        growth: By how much each cycle is longer than the one before.
+        growth: By which factor each cycle is longer than the one before.
         shrink: Factor of the largest and smallest rate from one cycle to the next.
         min_rate: The learning rate at the end of the first cycle.
     """
@@ -204,8 +204,8 @@ class Training:
         report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
         checkpoint_every: Steps between two checkpoints to resume from; 0: at every evaluation.
-        metric: What says on validation which weights are best: the bound (elbo) or the likelihood
-            of the plug-in network (plug-in, as the papers do).
+        metric: What the best weights are selected by on validation: the bound (elbo) or the
+            likelihood of the plug-in network (plug-in, as the papers do).
         patience: Evaluations without a better metric after which training stops; 0: it does not.
         keep: How many of the last evaluations keep their weights on disk, besides the best.
         average: How many of these are averaged and reported rather than the best; 0: the best.

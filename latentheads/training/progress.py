@@ -39,7 +39,7 @@ class ProgressDisplay:
         quiet: Show nothing.
         unit: What is counted.
         file: Where lines go; standard error when not given.
-        clock: Tells seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(

@@ -341,7 +341,7 @@ def _begin_direction(
     def extend(values: Tensor) -> Tensor:
         return torch.nn.functional.pad(values, (0, generated - len(values)))
 
-    # a dictionary has seen no line, and knows nothing of jumps
+    # a dictionary has seen no line, and has no jumps
     jumps = kept.jumps.with_words(generating) if kept.frequencies.any() else None
     return DirectionStart(links, extend(kept.null), extend(kept.frequencies), jumps, kept.alike)
 

@@ -134,7 +134,7 @@ class AlignedText:
                 ``product``, and of those that ``grow`` begins with.
 
         Raises:
-            ValueError: There is no such way to join, or the threshold is no probability.
+            ValueError: ``symmetrize`` is another, or the threshold is not between 0 and 1.
         """
         check_within("threshold", threshold, 0, 1)
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
@@ -228,7 +228,7 @@ def describe_unknown(
     """What may be wrong if an aligner does not know most words of a side, or None.
 
     Args:
-        aligner: The aligner; of a dictionary alone nothing is said.
+        aligner: The aligner; of a dictionary alone the result is None.
         source: Lines in one language.
         target: The translation of each.
     """
@@ -340,7 +340,7 @@ def align(
         report: Called with the number of batches that are done, and of all.
         start: A trained aligner that is trained on with these lines, so that old and new ones
             count.
-        workers: Processes that share the work. Their number moves probabilities by rounding alone.
+        workers: Processes that share the work. Their number changes only the rounding of results.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
@@ -401,11 +401,11 @@ def project(
         **options: Those of :func:`align`.
 
     Returns:
-        The spans of each line, each with the exact probability that it is right, or None where no
-        link leads from it.
+        The spans of each line, or None where no link leads from one. The probability of a span is
+        the geometric mean of both directions'. It ranks spans, and is not the rate of right ones.
 
     Raises:
-        ValueError: As :func:`align`; or a span is none of its line.
+        ValueError: As :func:`align`; or a span does not lie within its line.
     """
     check_list("spans", spans)
     alignment = start_alignment(source, target, spans=spans, **options)

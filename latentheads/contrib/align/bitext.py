@@ -36,7 +36,7 @@ CHUNK = 8_000_000
 """Keys that are sorted at once, which bounds memory."""
 
 RANKS = 2**16
-"""Target words whose entries with a source word are told apart by the two bytes of a cell."""
+"""Target words that the two bytes of a cell can distinguish, for one source word."""
 
 PREFIXES = (2, 3, 4, 5, 6)
 """Numbers of first letters that words of a class share."""

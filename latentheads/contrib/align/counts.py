@@ -96,7 +96,7 @@ class CountTable:
         return self._margins([(self.pairs.pair_target, len(self.pairs.target)), *levels])
 
     def _margins(self, owners: Sequence[tuple[Int[Tensor, " _"], int]]) -> list[Tensor]:
-        """Sums of counts by the owner of each, of so many owners."""
+        """Sums of counts by their owners; an item has the owner of each count, and their number."""
         counts = [self.links[:-1], *self.classes]
         return [
             self.links.new_zeros(size).index_add_(0, owner, count)

@@ -26,7 +26,7 @@ def read_dictionary(path: str | Path) -> WordAligner:
         path: A file of lines ``source target count``; the count is 1 where it is left out.
 
     Raises:
-        ValueError: The file cannot be read, or a line is another.
+        ValueError: The file cannot be read, or a line has another form.
     """
     counts: dict[tuple[str, str], float] = {}
     for number, line in enumerate(iterate_lines(path), 1):

@@ -23,7 +23,7 @@ TABLES = ("counts", "null", "frequencies", "jumps")
 
 
 def save_aligner(aligner: WordAligner, path: str | Path) -> None:
-    """Writes a trained aligner; an older file is replaced at the end.
+    """Writes a trained aligner; an older file stays until the new one is complete.
 
     Args:
         aligner: The aligner, such as that of :func:`latentheads.align`.

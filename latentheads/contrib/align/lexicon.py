@@ -215,8 +215,8 @@ class Lexicon:
     def learn_alike(self, counts: CountTable) -> None:
         """Sets the probability of words that are spelt alike to its maximum, step by step.
 
-        Each source word that has words spelt like it counts once: a word that was linked often
-        says as much of other words as one that was linked twice or so.
+        Each source word that has words spelt like it counts once, however often it was linked:
+        with n links it has the weight n / (n + 1).
         """
         spelling, pairs = counts.spelling, self.pairs
         entries = spelling.alike.nonzero()[:, 0]

@@ -30,12 +30,12 @@ from latentheads.errors import shown
 
 @dataclass(frozen=True)
 class Span:
-    """Some words in a row.
+    """Consecutive words of a line.
 
     Attributes:
-        start: The first word, from 0.
-        end: The word after the last.
-        label: What they are.
+        start: Index of the first word, from 0.
+        end: Index of the last word plus 1.
+        label: What the words are, such as ``"LOC"``.
     """
 
     start: int
@@ -68,7 +68,7 @@ class ProjectedSpan(Span):
     """A span of the target.
 
     Attributes:
-        probability: That it is the one.
+        probability: Geometric mean of its probabilities in both directions; it ranks spans.
     """
 
     probability: float = math.nan
@@ -173,14 +173,14 @@ def _is_word(line: TokenizedLine, size: int) -> Bool[Tensor, " token"]:
 
 
 def spans_of_characters(line: str, spans: Sequence[SpanLike]) -> list[Span]:
-    """The spans of words that have characters of spans of characters.
+    """The spans of words that given spans of characters touch.
 
     Args:
         line: The line, whose words white space separates.
         spans: Their starts and ends are offsets of characters; a tuple is a span too.
 
     Raises:
-        ValueError: A span has no character of a word.
+        ValueError: A span holds no character of a word.
     """
     words = _word_offsets(line)
     spans_of_words = []
@@ -211,7 +211,7 @@ def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
         spans: Spans of its words; they keep their labels and probabilities.
 
     Raises:
-        ValueError: The line has not so many words.
+        ValueError: A span is empty, or does not lie within the line.
     """
     words = _word_offsets(line)
     spans_of_words = _to_spans(spans, len(words))
@@ -219,7 +219,7 @@ def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
 
 
 def _to_spans(spans: Sequence[SpanLike], words: int) -> list[Span]:
-    """Spans, after a check that a line of so many words has them."""
+    """Spans, after a check that each lies within a line of this number of words."""
     spans_of_words = [to_span(span) for span in spans]
     for span in spans_of_words:
         if not 0 <= span.start < span.end <= words:
@@ -232,7 +232,7 @@ def _word_offsets(line: str) -> list[tuple[int, int]]:
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:
-    """The spans of BIO tags; a tag I- that follows no span of its label begins one."""
+    """The spans of BIO tags; a tag ``I-`` after no span of its label starts a new one."""
     spans: list[Span] = []
     for index, tag in enumerate(tags):
         prefix, _, label = tag.partition("-")
@@ -249,14 +249,14 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
-    """BIO tags of spans, of which a later one takes no word of an earlier one.
+    """BIO tags of spans; a word of several spans has the tag of the earliest in the list.
 
     Args:
         spans: The spans.
         words: Number of words of their line.
 
     Raises:
-        ValueError: The line has not so many words.
+        ValueError: A span is empty, or does not lie within the line.
     """
     tags = ["O"] * words
     for span in _to_spans(spans, words):

@@ -216,7 +216,7 @@ def _work(
 
 
 def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal: the parent hears it, and ends its workers."""
+    """Ctrl-C reaches all processes of a terminal: the parent handles it, and ends its workers."""
     for number in ENDING:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)

@@ -165,7 +165,7 @@ class Importances:
 def from_inclusion(
     network: Any, heads: Sequence[tuple[str, int]], inclusion: Sequence[float]
 ) -> Importances:
-    """The importances of a posterior: the probability of each head; those above 1/2 are inside.
+    """The probability of each head as its importance; above 1/2 it is in the circuit.
 
     Args:
         network: The decoder.

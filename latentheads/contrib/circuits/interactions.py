@@ -26,7 +26,7 @@ CONTEXTS = ("whole", "average")
 def interactions(
     values: Float[Tensor, "*row subset"], order: int, context: str = "whole"
 ) -> tuple[list[tuple[int, ...]], Float[Tensor, "*row interaction"]]:
-    """The interactions of all sets of so many heads.
+    """The interactions of all sets of ``order`` heads.
 
     Args:
         values: The value of every subset, such as a logit difference, as :func:`.all_subsets`

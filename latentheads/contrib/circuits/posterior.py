@@ -39,7 +39,7 @@ class CircuitPosterior(HeadPosterior):
     Attributes:
         chosen: The block and the index of every head.
         labels: Its label, such as L9H6.
-        penalty: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to add.
         intervention: What stands in for a head that is off.
         likelihood: The name of the log-likelihood.
     """
@@ -100,7 +100,7 @@ def circuit_posterior(
 
     Args:
         scorer: The network, prompts, heads, intervention and likelihood.
-        penalty: Log-likelihood of a prompt that a head has to bring, such as .003 nats of the
+        penalty: Log-likelihood of a prompt that a head has to add, such as .003 nats of the
             divergence; with 0 every head is needed.
         tau: The temperature: this number of prompts counts as one. At a high one all probabilities
             are near the prior's, at a low one 0 or 1: :func:`.calibrate` chooses it, given a

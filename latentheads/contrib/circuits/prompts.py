@@ -1,4 +1,4 @@
-"""Prompts of a task, and the tokens that tell right from wrong."""
+"""Prompts of a task, and the tokens that are right or wrong after them."""
 
 from __future__ import annotations
 

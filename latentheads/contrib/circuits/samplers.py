@@ -45,7 +45,7 @@ class SubsetDensity:
 
     Attributes:
         scorer: The log-likelihood of every prompt with a subset.
-        penalty: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to add.
         tau: The temperature.
         rate: The prior probability of a head.
     """
@@ -205,7 +205,7 @@ def smc(
         particles: Number of subsets.
         moves: Proposals of every block, and flips of single heads, at every temperature.
         tables: What :func:`block_tables` returned; None: they are computed.
-        threshold: The next temperature has so large a share of effective particles.
+        threshold: Share of the particles that is effective at the next temperature.
         seed: The seed.
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
@@ -291,7 +291,7 @@ def _flip(gates: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _next_step(ratio: Float[Tensor, " sample"], most: float, effective: float) -> float:
-    """The largest step of the power that leaves so many effective particles, by bisection."""
+    """The largest step of the power that leaves ``effective`` particles, by bisection."""
 
     def size(step: float) -> float:
         return 1 / float((step * ratio).softmax(0).square().sum())

@@ -103,7 +103,7 @@ def analyse(
 
     Raises:
         ValueError: This is no run, there is no such part, an option is invalid or has no effect, or
-            no attention heads.
+            the model has no attention heads.
     """
     if not isinstance(run, Run | str | Path):
         raise ValueError(

@@ -24,7 +24,7 @@ def to_datatree(heads: Recording, batch: Batch | None = None) -> DataTree:
     """Makes a tree with one group per attention type, each with ``weights`` and ``logits``.
 
     Their dimensions are sentence, layer, head, query and key; the dimension of particles, if the
-    pass had one, comes first and is called draw. Inactive heads are NaN, and so are heads that
+    pass had one, comes first and is called ``draw``. Inactive heads are NaN, and so are heads that
     only other layers have.
 
     Args:

@@ -84,7 +84,7 @@ def heads_for_dtw(
 ) -> list[Head]:
     """The list of heads for a program that averages heads, and warps time.
 
-    Such programs do not know the lags of heads, so the most informative heads are not the best for
+    Such programs ignore the lags of heads, so the most informative heads are not the best for
     them. This list is chosen so that dynamic time warping of the mean of its heads, as OpenAI's
     code has it, gives starts, and ends if they were learned, that are near those of
     :meth:`AlignmentHeads.times`. No label is used. Of the 24 heads that are nearest by themselves,

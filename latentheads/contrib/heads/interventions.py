@@ -202,8 +202,8 @@ class Counterfactual(Replaced):
 class Window(Intervention):
     """A head that is off attends to the first ``sinks`` and to the last ``size`` tokens only.
 
-    So heads are sorted that stream from those that retrieve (https://arxiv.org/abs/2410.10819).
-    With a cache it is the same; attention must be eager or sdpa.
+    This separates streaming heads from retrieval heads (https://arxiv.org/abs/2410.10819). It is
+    the same with a cache; attention must be eager or sdpa.
 
     Args:
         size: Number of last tokens, with the query's own.

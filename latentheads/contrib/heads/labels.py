@@ -71,8 +71,8 @@ def name_positions(
     """Labels the positions that heads above a decoder may point at, without padding.
 
     The first may be none: null, for pointing at no word, or generate. Positions of a language model
-    are the earlier decoder states, named by the tokens that were read, beginning with BOS, or that
-    a copy head may copy.
+    are the earlier decoder states, named by their input tokens, beginning with BOS, or by the
+    tokens that a copy head may copy.
 
     Args:
         batch: The sentences.

@@ -74,7 +74,7 @@ class PositionalDetector(Detector):
         add_counts(self._possible[view.block], count_by_offset(pairs))
 
     def result(self) -> PositionalHeads:
-        """The most frequent offset of every head, of equals the least, and its share."""
+        """The most frequent offset of every head, the smallest of several such, and its share."""
         offset, shares = {}, {}
         for block, hits in self._hits.items():
             offsets = sorted(hits)  # whatever the order of the batches

@@ -100,8 +100,9 @@ class Relevance:
     """Relevance of the heads of a model, averaged over predictions.
 
     Attributes:
-        shares: Share of every head in its block, by block; NaN for a head that is never active.
-        raw: Relevance of every head before the division, in units of logits.
+        shares: By block: relevance of every head, divided by the sum of absolute relevances of its
+            block; may be negative. NaN for a head that is never active.
+        raw: By block: relevance of every head before the division, in units of logits.
         logit: The mean top-1 logit, where relevance starts.
         inputs: The mean relevance that arrives at the inputs.
         predictions: Number of predictions.

@@ -146,7 +146,7 @@ def detect(
     guide: ModelGuide | None = None,
     seed: int = 0,
 ) -> None:
-    """Updates detectors with the heads of an attention type.
+    """Calls ``update`` of detectors with the heads of each block of an attention type.
 
     Args:
         model: The model.

@@ -55,7 +55,7 @@ class Likelihood(ABC):
         """Selects the positions that predict a label; by default all.
 
         Args:
-            read: Values at all positions of a decoder, or of an encoder.
+            read: Values at all positions of a decoder or encoder.
         """
         return read
 

@@ -360,8 +360,8 @@ def latent(
         latents: Further latents, or their options, such as
             ``lh.latents.AlignmentOptions()``: alignment heads above the decoder, which point at the
             encoder's states or, in a decoder-only network, at those of the tokens before;
-            ``CopyOptions``, copy heads of a decoder-only network; or ``Gating``, gates of all heads
-            of some attention types.
+            ``CopyOptions``, copy heads of a decoder-only network; ``GateOptions``, gates for all
+            sentences; or ``BernoulliHeadsOptions``, which heads are active in each sentence.
 
     Returns:
         The model, in the network's training or evaluation mode; ``network`` is the network.

@@ -35,7 +35,7 @@ def head_posterior(
         model: A trained model: a translation or language model, ``lh.latent(network)``, or a
             ``PreTrainedModel`` itself, which is left as it is.
         batches: A part of a corpus, or batches, each sentence once; of a ``PreTrainedModel`` what a
-            tokenizer or a collator gives, with labels.
+            tokenizer or a collator gives, with labels where it is not a causal language model.
         blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
             the last block.
         tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus

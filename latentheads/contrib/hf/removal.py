@@ -245,7 +245,7 @@ def _keep_outputs(part: nn.Module, rows: Tensor) -> None:
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:
-    """Replaces the weight of a linear map, and updates its sizes."""
+    """Replaces the weight of a linear map, and sets its sizes."""
     requires_grad = next(part.parameters()).requires_grad
     outputs, inputs = weight.shape
     stored = weight if isinstance(part, nn.Linear) else weight.T.contiguous()

@@ -111,7 +111,7 @@ class ReportPage:
         html: The whole page.
         unread: Runs whose text could not be loaded, and why: for these the page shows only the
             content of their folders.
-        left_out: What the page lacks of a run whose text was loaded, and why.
+        left_out: What is missing of a run whose text was loaded, and why.
     """
 
     html: str
@@ -146,7 +146,7 @@ def report(
     """Makes one page of the settings, reports and heads of finished runs.
 
     A page has at most 2.5 million bytes if possible: a larger one first gets fewer samples, then
-    fewer sentences, but at least one per run, and says so.
+    fewer sentences, but at least one per run, and it states this.
 
     Args:
         runs: A finished run or several, or their folders.

@@ -67,7 +67,7 @@ class MapTokens:
             "predicts": _pool_names(self.predicts, rows),
             "links": sorted({(row // rows, column // columns) for row, column in self.links}),
             "stride": [rows, columns],
-            # where cells are pooled it shares one with positions, and words are not told apart
+            # where cells are pooled it shares one with positions, and words are not distinguished
             "no_position": self.no_position if rows == columns == 1 else None,
         }
 

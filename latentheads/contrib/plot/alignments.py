@@ -106,9 +106,9 @@ def draw_alignments(
         links: Gold links of source and target tokens, framed.
         guide: Name of the guide, and what it is conditioned on.
         title: Title of the figure.
-        frames: Normalised frames of audio input, drawn above the maps on the same time axis.
-        position_label: Label of the position axis for text input, which says what else than a
-            position has probability.
+        frames: Normalised frames of audio input, shown above the maps on the same time axis.
+        position_label: Label of the position axis for text input; it names what has probability
+            besides positions.
     """
     heads, size = len(distributions.heads), (len(targets), len(sources))
     frame_heights = [] if frames is None else [1.3]

@@ -147,7 +147,7 @@ def describe_noise(deviation: Numbers, active: Float[Numbers, " head"]) -> str:
 
 
 def _active_label(share: float) -> str:
-    """A line that says in how many samples a head is active, unless it is in all."""
+    """A line with the share of samples in which a head is active, unless it is in all."""
     if share == 1:
         return ""
     return f"\nactive: {100 * share:.0f} %" if share else "\ninactive"

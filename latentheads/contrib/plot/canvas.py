@@ -1,4 +1,4 @@
-"""The figure class of all plots, helpers to draw on it, and how it is saved."""
+"""The figure class of all plots, helpers to plot on it, and how it is saved."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MISSING_GLYPH = r"Glyph (\d+) .* missing from"
 class Picture(Figure):
     """A matplotlib figure in the style of the library, without a window or a backend.
 
-    A notebook displays it. To use the style for what you draw on it, call
+    A notebook displays it. To use the style for what you plot on it, call
     ``matplotlib.style.use(lh.plot.STYLE)``.
     """
 
@@ -90,7 +90,7 @@ class Picture(Figure):
 
 @contextmanager
 def _collect_missing_glyphs() -> Iterator[list[str]]:
-    """Collects the characters that no font has; matplotlib warns of each one at each drawing.
+    """Collects the characters that no font has; matplotlib warns of each one at each rendering.
 
     All other warnings are shown. Like all that catches warnings it is not thread-safe.
     """
@@ -142,12 +142,12 @@ def legend_label(name: str) -> str:
 
 
 def shorten(name: str, most: int) -> str:
-    """A name in at most so many characters, for a title or label of limited room."""
+    """A name in at most ``most`` characters, for a title or label of limited room."""
     return escape(name if len(name) <= most else f"{name[: most - 1]}…")
 
 
 def fold(name: str, most: int = 26) -> str:
-    """A name on lines of so many characters, where a sign that joins its words allows it."""
+    """A name on lines of ``most`` characters, where a sign that joins its words allows it."""
     lines = [""]
     for piece in re.split(r"(?<=[ +,.:=])", name):
         if lines[-1] and len(lines[-1]) + len(piece) > most:
@@ -238,7 +238,7 @@ def show_whole_markers(figure: Figure) -> None:
 
 
 def write_notice(axis: Any, text: str) -> None:
-    """Writes on empty axes why nothing is drawn."""
+    """Writes on empty axes why nothing is shown."""
     axis.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axis.transAxes)
 
 

@@ -45,7 +45,7 @@ TERMS = (
     ("log_likelihood", "log-likelihood term", "|", RED),
     ("plug_in", "plug-in (no bound)", "x", GREY),
 )
-"""The values drawn for a recipe: key in a row, label, marker and colour."""
+"""The values shown for a recipe: key in a row, label, marker and colour."""
 
 BOUNDS = ("elbo", "iwae", "plug_in")
 """Values beside which a network without noise has its exact log p."""
@@ -64,7 +64,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "", *, one_model: bool
     Where seeds are paired, a second panel has the differences to the first recipe with their
     intervals: those of the first panel overlap although the difference is certain, since what seeds
     have in common is in them. Models differ in exact log p, or in IWAE where there is none, and
-    guides of one model in their bounds; a difference of the ELBOs of two models is drawn nowhere.
+    guides of one model in their bounds; a difference of the ELBOs of two models is not shown.
 
     Args:
         rows: One dictionary per recipe with ``recipe``; with ``NAME``, ``NAME_low``, ``NAME_high``
@@ -134,7 +134,7 @@ def _draw_terms(
 
 
 def _draw_true_log_prob(axis: Any, row: Mapping[str, Any]) -> None:
-    """Draws the line of the true log p, if it is known; far from all else, a note says where."""
+    """Draws the line of the true log p, if it is known; if it is far away, a note has its value."""
     if row.get("truth") is None:
         return
     truth, label = float(row["truth"]), true_log_prob_label(row)
@@ -226,7 +226,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws quality against the number of heads, one line per recipe, as figure 3 of the paper.
 
     A network without noise has an exact log p, and no looser bound: it stands in the panels of the
-    others' bounds with hollow markers. At each number of heads recipes are drawn side by side, so
+    others' bounds with hollow markers. At each number of heads recipes are shown side by side, so
     that no interval hides another.
 
     Args:

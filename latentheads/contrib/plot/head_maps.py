@@ -63,7 +63,7 @@ KINDS = {
     "syntactic": ("#fdae6b", " (↓ to the dependent, ↑ to the governor)"),
     "rare-word": ("#8fd0b9", " (one of the two rarest words)"),
 }
-"""Colour of each kind of role, and what its label says."""
+"""Colour of each kind of role, and the explanation after its label."""
 OTHER_KIND = ("#d4b9da", "")
 """That of a kind which is not of the library."""
 
@@ -125,7 +125,7 @@ def _types_with_pairs(head_reports: Sequence[HeadReport]) -> list[str]:
 
 
 def _draw_nothing(title: str, notice: str) -> Figure:
-    """Says in a figure why nothing is drawn."""
+    """A figure that states why nothing is shown."""
     figure = Picture(WIDTH, 1.4)
     axis = figure.subplots()
     axis.set_axis_off()

@@ -1,4 +1,4 @@
-"""Sections of a run's report that draw: how far apart heads are, training, a sentence's links."""
+"""Figures of a run's report: how far apart heads are, training, a sentence's links."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def _draw_alignments(reporter: Reporter) -> None:
 
 
 def _save(reporter: Reporter, name: str, draw: Callable[..., Figure], *of: Any) -> None:
-    """Draws a picture of something into the run folder."""
+    """Draws a figure and saves it in the run folder."""
     save(draw(*of), reporter.folder.path / f"{name}.png")

@@ -247,7 +247,7 @@ def alignments(
     """Draws the distribution over positions: prior, guide and exact posterior side by side.
 
     Positions are the tokens of the source, or of a language model the earlier tokens and null; a
-    copy head may also generate. For audio input the frames are drawn above, on the same time axis.
+    copy head may also generate. For audio input the frames are shown above, on the same time axis.
 
     Args:
         run: A finished run with latent alignments, or its folder.

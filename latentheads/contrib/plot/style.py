@@ -51,7 +51,7 @@ T = TypeVar("T")
 def styled() -> Iterator[None]:
     """Activates the style of the library, and restores the previous one afterwards.
 
-    Characters that the style's font lacks, such as Chinese ones, are taken from the fonts in
+    Characters that the style's font has not, such as Chinese ones, are taken from the fonts in
     ``matplotlib.rcParams["font.family"]``.
     """
     fonts = dict.fromkeys([*_SETTINGS["font.family"], *rcParams["font.family"]])
@@ -60,7 +60,7 @@ def styled() -> Iterator[None]:
 
 
 def in_style(draw: Callable[P, T]) -> Callable[P, T]:
-    """Makes a function draw in the style of the library."""
+    """Decorates a function that plots: its figures have the style of the library."""
 
     @wraps(draw)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:

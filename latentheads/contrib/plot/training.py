@@ -57,7 +57,7 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     The objective is a mean over the training batches since the last report, so it is of other text.
 
     Args:
-        records: Those of ``metrics.jsonl``, as many as there are.
+        records: The records of ``metrics.jsonl``; training may go on.
         title: Second line of the title.
     """
     steps = [record["step"] for record in records]
@@ -97,9 +97,9 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
 
 
 def _set_limits(axis: Any) -> None:
-    """Sets the limits of the y axis to what is drawn, if need be without the first evaluations.
+    """Sets the limits of the y axis to what is shown, if need be without the first evaluations.
 
-    The first tenth of them is cut off, and a note says so, if the others would fill less than a
+    The first tenth of them is cut off, and a note states it, if the others would fill less than a
     fifth of the axis.
     """
     steps, values = _positive_points(axis).T
@@ -135,7 +135,7 @@ def _decades(values: Float[np.ndarray, " value"]) -> float:
 
 
 def _draw_true_log_prob(axis: Any, figures: Mapping[str, Any]) -> None:
-    """Draws the line of the true log p, if it is known; far from all else, a note says where."""
+    """Draws the line of the true log p, if it is known; if it is far away, a note has its value."""
     if figures.get("truth") is None:
         return
     value, label = -figures["truth"], true_log_prob_label(figures)
@@ -158,7 +158,7 @@ def _write(value: float) -> str:
 
 
 def _negate(values: Iterable[float | None]) -> list[float]:
-    """Negates values; NaN, which is not drawn, for missing ones."""
+    """Negates values; a missing one becomes NaN, which is not shown."""
     return [math.nan if value is None else -value for value in values]
 
 
@@ -173,7 +173,7 @@ def draw_curves(
 ) -> Figure:
     """Draws the ELBO of recipes over training: the mean over seeds, with their range as a band.
 
-    Where log p is exact, as with alignments, it is drawn too, dashed with white markers, unless it
+    Where log p is exact, as with alignments, it is shown too, dashed with white markers, unless it
     equals the bound.
 
     Args:
@@ -272,10 +272,10 @@ def _describe_kl(value: float, computation: str | None) -> str:
 def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     """Draws the KL of every block on validation over training, one colour per attention type.
 
-    A KL of exactly 0 cannot be drawn on the logarithmic scale and is left out.
+    A KL of exactly 0 is left out, since the scale is logarithmic.
 
     Args:
-        records: Those of ``metrics.jsonl``, as many as there are.
+        records: The records of ``metrics.jsonl``; training may go on.
         title: Second line of the title.
     """
     steps = [record["step"] for record in records]

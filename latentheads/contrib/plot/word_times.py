@@ -16,7 +16,7 @@ from latentheads.contrib.plot.canvas import WIDTH, Picture, escape
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style
 
 MOST_HEADS = 12
-"""Heads that are drawn."""
+"""Most heads that are shown."""
 
 LETTER = 0.012
 """Width of a letter of a word, as a share of the sound."""

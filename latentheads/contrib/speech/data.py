@@ -28,13 +28,13 @@ from latentheads.options import Size, options_class
 class Speech(FolderData):
     """Speech from a folder with train.tsv, valid.tsv and test.tsv, or folders of these names.
 
-    A table names in its first line the columns id, audio and tgt_text, tabs between; audio is
-    whatever libsndfile reads. A folder has a file of text beside each of audio. Needs the extra
-    ``speech``.
+    A table names in its first line the columns id, audio and tgt_text, with tabs between; audio is
+    a file of any format of libsndfile. A folder has a text file beside each audio file. The extra
+    ``speech`` is needed.
 
     Attributes:
-        task: recognition writes what is spoken, scored by WER and CER; translation its translation,
-            scored by BLEU and chrF.
+        task: recognition: the target is what is spoken, scored by WER and CER; translation: its
+            translation, scored by BLEU and chrF.
         tasks: Several languages, domains or speakers in place of one.
         vocab_size: Subwords of the text, at most, learned from training by BPE; 0: characters.
         lowercase: Lower-case everything that the model writes.

@@ -153,7 +153,7 @@ def transcribe_checked(
 
 
 def _describe_runaway(text: str, tokens: int, limit: int) -> str:
-    """What shows that a transcript is none; empty if nothing does."""
+    """What shows that a transcript is unusable; empty if nothing does."""
     encoded = text.encode()
     ratio = len(encoded) / len(zlib.compress(encoded))
     if ratio > REPETITION:

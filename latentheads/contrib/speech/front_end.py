@@ -19,12 +19,12 @@ from latentheads.options import OptionError, options_class
 
 @options_class()
 class SpeechOptions(FrontEnd):
-    """What reads speech, below the encoder.
+    """The layers below the encoder, to which the frames of speech are given.
 
     Attributes:
-        channels: What the first of the two convolutions gives; half of them gate the other half.
-        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
-            frequency and a stretch of time (LB), or two of each (LD).
+        channels: Outputs of the first of the two convolutions; half of them gate the other half.
+        spec_augment: What is masked in speech during training, as in Park et al. 2019: nothing
+            (none), a band of frequencies and an interval of time (LB), or two of each (LD).
     """
 
     channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256

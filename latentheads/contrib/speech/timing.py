@@ -86,8 +86,8 @@ def time_words(
         ValueError: A sound or its words are wrong, or no words were transcribed; it is named.
 
     Warns:
-        UserWarning: A transcript is none, or attention does not fit the words, where the sound is
-            named; or no head shows words.
+        UserWarning: A transcript is unusable, or attention does not fit the words; the sound is
+            named. Or no head shows words.
     """
     check_fraction("level", level)
     whisper = _Whisper(network, processor)

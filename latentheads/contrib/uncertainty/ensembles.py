@@ -206,7 +206,7 @@ class SampledEnsemble(_OneNetwork):
 class HeadSamples(SampledEnsemble):
     """Samples of the heads from their prior, each fixed for a sentence.
 
-    If the guide selects heads, the selection is sampled too, as in decoding with as many draws.
+    If the guide selects heads, the selection is sampled too, as in decoding with as many samples.
 
     Args:
         model: The network.

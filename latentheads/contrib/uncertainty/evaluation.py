@@ -128,7 +128,7 @@ class EnsembleEvaluation:
             of these are empty.
         references: Scores of the test targets, at temperature 1 and at the fitted one.
         output: Translations of the test part.
-        texts: The same as text.
+        texts: These translations as text.
         chrf: Sentence chrF of the translations, 0 to 100.
         scores: For each text and each uncertainty score, the values of its sentences.
     """

@@ -87,7 +87,7 @@ _Weighted = Iterator[tuple[float, Rule]]
 
 
 def _clause(probabilities: RuleProbabilities, depth: int) -> _Weighted:
-    """Transitive, intransitive and, in main clauses, "says that ..."."""
+    """Transitive, intransitive and, in main clauses, ``says that ...``."""
     transitive, intransitive, clausal = probabilities.verbs
     for number, weight in probabilities.numbers:
         subject = f"subject.{number}.{depth}", "adverb?"

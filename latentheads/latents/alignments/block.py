@@ -96,7 +96,7 @@ class AlignmentBlock(nn.Module):
             below: The keys of every head of lower blocks.
 
         Raises:
-            ValueError: A prior of one's own returns parameters of another block.
+            ValueError: A user-defined prior returns parameters of another block.
         """
         query = self.query(states).unflatten(-1, (self.block.heads, self.size))
         scores = alignment_scores(query, keys, attn_mask)

@@ -1,7 +1,7 @@
 """Priors of alignment heads: what the position of a head is conditioned on, a class each.
 
 A prior is a class of options, a subclass of :class:`AlignmentPrior`, and a module that computes its
-parameters, a subclass of :class:`PriorParameters`. A prior of one's own needs both.
+parameters, a subclass of :class:`PriorParameters`. A user-defined prior needs both.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ class CascadedPrior(AlignmentPrior):
     """A head is also conditioned on the heads in the blocks below.
 
     Attributes:
-        reach: Jumps between the positions of two heads have a number each up to this length;
-            longer ones share the last. For two blocks.
+        reach: Each jump between the positions of two heads has a learned score up to this length;
+            longer ones have that of this length. For two blocks.
     """
 
     reach: Reach = 3
@@ -184,8 +184,8 @@ class ChainPrior(AlignmentPrior):
     """One head is also conditioned on itself at the word before.
 
     Attributes:
-        reach: Jumps between the positions of two words have a number each up to this length;
-            longer ones share the last.
+        reach: Each jump between the positions of two words has a learned score up to this length;
+            longer ones have that of this length.
     """
 
     chained: ClassVar[bool] = True

@@ -256,7 +256,7 @@ class HeadPosterior:
         return [self._subset(int(index)) for index in order]
 
     def smallest_subset(self, within: float) -> Subset:
-        """The fewest heads that lose at most so much likelihood; of equals the most likely ones.
+        """The fewest heads that lose at most ``within``; of several such sets the likeliest.
 
         Args:
             within: Nats per target token that may be lost compared with all heads active.
@@ -321,7 +321,7 @@ class HeadPosterior:
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
-        The temperature is held fixed: what is not known of it is not in them.
+        The temperature is held fixed: its own uncertainty is not in them.
 
         Args:
             resamples: Number of resamples.

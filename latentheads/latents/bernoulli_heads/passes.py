@@ -66,7 +66,7 @@ class GatedPass:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        # logits reach the block above beside the outputs of layers: a recorded output lacks them
+        # logits reach the block above beside the outputs of layers: a recorded output has none
         passes_logits = any(
             module.prior is not None and module.prior.dependence.on_lower_logits
             for module in self.model.head_blocks

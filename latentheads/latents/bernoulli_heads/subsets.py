@@ -141,7 +141,7 @@ def nearest_product(
     Args:
         log_joint: Log-probabilities of the subsets of all heads.
         heads: Heads of all blocks.
-        rounds: Updates of every gate.
+        rounds: How often every gate is updated.
     """
     subsets = all_subsets(heads, log_joint)
     probs = log_joint.exp() @ subsets

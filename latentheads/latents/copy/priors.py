@@ -71,8 +71,8 @@ class ChainCopyPrior(CopyPrior):
     """A choice is also conditioned on that of the token before.
 
     Attributes:
-        reach: Jumps between the positions of two tokens have a number each up to this length;
-            longer ones share the last.
+        reach: Each jump between the positions of two tokens has a learned score up to this length;
+            longer ones have that of this length.
     """
 
     chained: ClassVar[bool] = True

@@ -72,7 +72,7 @@ class GateOptions(LatentOptions):
 
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-        """How many gates are open, how many were wanted, and what an open one costs."""
+        """How many gates are open, the target number, and the L0 penalty of an open one."""
         rows = [
             (f"gates open at test time, of {facts['gated']}", "", str(facts["open"])),
             ("  open on average, under the gates' noise", "", f"{facts['expected']:.1f}"),

@@ -249,7 +249,7 @@ class ScoreFunction_ELBO(Alternatives):
 
 @options_class()
 class ScoreFunction(SelectionGradient):
-    """By the scores of two draws a batch: unbiased, at twice the work of the network."""
+    """By the scores of two samples a batch: unbiased, at twice the work of the network."""
 
     objective = ScoreFunction_ELBO
 

@@ -58,7 +58,7 @@ class CandidateStrategy(SelectionStrategy, ABC):
     Attributes:
         candidates: Heads of a block to select from; 0: twice those that are active.
         gradient: How the selection is learned in the loss Head_ELBO: straight through a relaxation;
-            by the scores of two draws a batch; or from all choices of all blocks.
+            by the scores of two samples a batch; or from all choices of all blocks.
     """
 
     selector_class: ClassVar[type[CandidateSelector]]  # type: ignore[misc]

@@ -32,10 +32,10 @@ DURATION, PAUSE = 0.6, 0.25
 """Median duration of a word and of a pause, as shares of the positions of a word."""
 
 START = 0.8
-"""Median positions from one start to the next, likewise."""
+"""Median positions from one start to the next, as a share of the positions of a word."""
 
 UNLABELLED_ERRORS = (0.04, 0.06)
-"""Scale of the error of starts and ends where no label shows it, likewise.
+"""Scale of the error of starts and ends where no label shows it, as such shares.
 
 They, and the number of views, were chosen on the development sets of the study of word times.
 """
@@ -58,7 +58,7 @@ class FitOptions:
         steps: Steps of expectation-maximisation in each round.
         reach: Largest lag of a profile, in positions.
         width: Standard deviation of the bumps that make a profile, in positions.
-        counts: Draws that the attention of one word counts as.
+        counts: Samples that the attention of one word counts as.
         prior: Observations that the prior of each parameter counts as.
         energy: Whether pauses are taken to be quiet, where starts and ends are learned.
     """
@@ -189,7 +189,7 @@ def _settle(
 ) -> BoundaryModel:
     """Profiles of all views given the boundaries, from flat ones.
 
-    The bumps of a profile share its draws, so that one step is not the optimum.
+    The bumps of a profile share its samples, so that one step is not the optimum.
     """
     flat = make_model(examples, options, model.chain).profiles
     model = replace(model, profiles=flat)

@@ -1,13 +1,13 @@
 r"""Profiles: where a head attends, relative to the boundary of the word that is predicted.
 
 While word :math:`w` is predicted head :math:`h` attends to position :math:`i` with weight
-:math:`a_{hw}(i)`, which counts as :math:`\kappa\, a_{hw}(i)` draws. With probability
-:math:`\rho_h` the head follows the word, and every draw comes from
+:math:`a_{hw}(i)`, which counts as :math:`\kappa\, a_{hw}(i)` samples. With probability
+:math:`\rho_h` the head follows the word, and every sample comes from
 
 .. math:: (1 - \beta_h)\, \varphi_h(i - b_w) + \beta_h / T,
 
 its profile around the boundary :math:`b_w` and a uniform background over the :math:`T` positions;
-otherwise all draws are background. A profile is a mixture of narrow bumps, so that few words
+otherwise all samples are background. A profile is a mixture of narrow bumps, so that few words
 suffice and expectation-maximisation stays exact.
 """
 
@@ -32,10 +32,10 @@ class Profiles:
 
     Attributes:
         weights: Weights of the bumps of each profile, one centred at each lag.
-        background: Share of draws that is background though the head follows the word.
+        background: Share of samples that is background though the head follows the word.
         follows: Probability that the head follows a word.
         width: Standard deviation of a bump, in positions.
-        counts: Draws that the attention of one word counts as.
+        counts: Samples that the attention of one word counts as.
     """
 
     weights: Float[Tensor, "kind head lag"]
@@ -75,7 +75,7 @@ class Profiles:
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of one draw of a word for a boundary anywhere, less that of background."""
+        """Log-likelihood of one sample of a word for each boundary position, less background."""
         background = self.background[..., None]
         density = (1 - background) * self.densities * attention.positions + background
         outside = background.log()
@@ -112,7 +112,7 @@ def make_profiles(
         heads: Number of heads.
         reach: The largest lag, in positions.
         width: Standard deviation of a bump, in positions.
-        counts: Draws that the attention of one word counts as.
+        counts: Samples that the attention of one word counts as.
     """
     lags = 2 * reach + 1
     shape = (kinds, heads)
@@ -127,11 +127,11 @@ def make_profiles(
 
 @dataclass
 class ProfileCounts:
-    """Expected draws of bumps and background, and expected words that heads follow.
+    """Expected samples of bumps and background, and expected words that heads follow.
 
     Attributes:
-        bumps: Draws of each bump of a profile.
-        background: Draws of background where the head follows.
+        bumps: Samples of each bump of a profile.
+        background: Samples of background where the head follows.
         followed: Words that the head follows.
         words: Words.
     """
@@ -145,7 +145,7 @@ class ProfileCounts:
         """Adds an example.
 
         Args:
-            profiles: The profiles under which draws are attributed.
+            profiles: The profiles under which samples are attributed.
             attention: The attention of the example.
             marginals: Posterior of its boundaries, as (kind, word, position).
         """
@@ -157,7 +157,7 @@ class ProfileCounts:
         self.words += marginals.shape[1]
         lagged = _lagged_mass(at, attention.weights, profiles.reach)
         mass = (at.sum(-1) * attention.weights.sum(-1)).sum(-1)
-        # of the draws at a lag each bump has its share, and so has the background
+        # of the samples at a lag each bump has its share, and so has the background
         background = profiles.background[..., None]
         parts = (1 - background) * attention.positions * profiles.densities
         total = parts + background
@@ -206,7 +206,7 @@ def fit_profiles(profiles: Profiles, counts: ProfileCounts, prior: float = 1.0) 
     Args:
         profiles: The profiles before.
         counts: Expected counts.
-        prior: Draws that the prior counts as: flat over lags, half of them background.
+        prior: Samples that the prior counts as: flat over lags, half of them background.
     """
     lags = profiles.weights.shape[-1]
     bumps = counts.bumps + prior / lags

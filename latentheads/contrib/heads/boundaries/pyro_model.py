@@ -23,12 +23,12 @@ KINDS = ("start", "end")
 
 
 class AttentionDraws(TorchDistribution):
-    """The attention of a word as draws of positions, in nats above those of the background.
+    """The attention of a word as samples of positions, in nats above those of the background.
 
     Args:
-        log_ratio: Log-likelihood of one draw under the head's profile, less that of background.
-        follows: Whether the head follows the word; else the draws are background.
-        counts: Draws that the attention counts as.
+        log_ratio: Log-likelihood of one sample under the head's profile, less that of background.
+        follows: Whether the head follows the word; else the samples are background.
+        counts: Samples that the attention counts as.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
