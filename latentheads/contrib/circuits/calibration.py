@@ -91,6 +91,8 @@ def decide(
     log_odds, needed = [], []
     for posterior in _listed(posteriors):
         prompts = len(posterior.tokens)
+        if prompts < 2:  # one is given, and one decides
+            raise ValueError("posteriors must be of two prompts or sentences or more, got one of 1")
         number = prompts // 2 if size is None else size
         splits = split_prompts(prompts, number, resamples, seed)
         given = posterior.with_temperature(tau)
@@ -199,8 +201,8 @@ def calibrate(
     calibration = _select(scores)
     if (prompts := min(len(posterior.tokens) for posterior in listed)) < MIN_PROMPTS:
         warnings.warn(
-            f"a temperature of {prompts} prompts makes probabilities near 0 and 1 overconfident: "
-            f"take {MIN_PROMPTS} or more",
+            f"a temperature of {prompts} prompts or sentences makes probabilities near 0 and 1 "
+            f"overconfident: take {MIN_PROMPTS} or more",
             stacklevel=2,
         )
     if not calibration.is_identified:
@@ -248,10 +250,10 @@ def _describe_flat(calibration: Calibration) -> str:
         return f"tau is not identified: all temperatures score alike; {tau:g} is in their middle"
     if is_low:
         return (
-            f"tau is not identified: splits of the prompts agree on every head, and each tau up to "
-            f"{tau:g} fits as well; this one is the largest"
+            f"tau is not identified: splits agree on every head, and each tau up to {tau:g} fits "
+            "as well; this one is the largest"
         )
     return (
-        f"tau is not identified: prompts hardly predict what others need, and each tau from "
-        f"{tau:g} on fits as well; this one is the least"
+        f"tau is not identified: what is given hardly predicts what the rest needs, and "
+        f"each tau from {tau:g} on fits as well; this one is the least"
     )
