@@ -211,7 +211,7 @@ class Engine:
                     for callback in callbacks:
                         callback.on_save()
                 started = time.perf_counter()
-        if self.graphs is not None and self.step > first and not self.graphs.replays:
+        if self.graphs is not None and self.step > first and not self.graphs.captures:
             warnings.warn(
                 f"graph captured no step: no kind of batch came more than {SEEN} times",
                 stacklevel=2,

@@ -139,6 +139,11 @@ class StepGraphs:
         self._gradients: dict[Tensor, Tensor] = {}
         self.replays = 0
 
+    @property
+    def captures(self) -> int:
+        """Number of steps that were captured."""
+        return len(self._graphs)
+
     def run(self, work: Work, batch: Batch, factor: float, numbers: Hashable) -> Tensor:
         """Runs a step, or replays the captured one of its kind.
 

@@ -256,12 +256,13 @@ def test_a_calibrated_posterior_of_sentences_is_that_of_the_results() -> None:
     manual = " ".join((ROOT / "docs" / "bernoulli-heads.md").read_text("utf-8").split())
     (row,) = (row for row in read("few-prompts") if row["prompts"] == 200)
     for part, text in (
-        (row, "{share:.0f} % [{low:.0f}, {high:.0f}] are rightly so, where P is .{p} on average"),
-        (row["at_tau_1"], "τ = 1 {share:.0f} % [{low:.0f}, {high:.0f}], where P is 1.{p}"),
+        (row, "this is right of {share}, where P, or 1 \N{MINUS SIGN} P, is {p} on average"),
+        (row["at_tau_1"], "with τ = 1 of {share}, where it is {p} "),
     ):
-        share, low, high = (100 * x for x in (part["share"], *part["interval"]))
-        p = f"{part['probability']:.2f}"[2:]
-        assert text.format(share=share, low=low, high=high, p=p) in manual
+        share, low, high = (f"{100 * x:.0f}" for x in (part["share"], *part["interval"]))
+        share = f"{share} % [{low}, {high}] of {part['confident_heads']} heads"
+        p = f"{part['probability']:.2f}".removeprefix("0")
+        assert text.format(share=share, p=p) in manual
 
 
 def test_the_number_of_heads_that_are_needed_is_that_of_the_results() -> None:

@@ -4,7 +4,7 @@ Prompts are split at random, many times: the posterior is that on some of them, 
 is needed is decided by the others: it is in the subset with the largest mean log-likelihood less
 the penalty of its heads there. The temperature is that with the largest mean log-probability of
 these decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599).
-Prompts that a result is reported on must have no part in it. Of the posterior of
+Frequencies are to be checked on prompts that had no part in it. Of the posterior of
 :func:`latentheads.head_posterior` sentences stand in the place of prompts.
 """
 
@@ -91,6 +91,8 @@ def decide(
     log_odds, needed = [], []
     for posterior in _listed(posteriors):
         prompts = len(posterior.tokens)
+        if prompts < 2:  # one is given, and one decides
+            raise ValueError("posteriors must be of two prompts or sentences or more, got one of 1")
         number = prompts // 2 if size is None else size
         splits = split_prompts(prompts, number, resamples, seed)
         given = posterior.with_temperature(tau)
@@ -199,8 +201,8 @@ def calibrate(
     calibration = _select(scores)
     if (prompts := min(len(posterior.tokens) for posterior in listed)) < MIN_PROMPTS:
         warnings.warn(
-            f"a temperature of {prompts} prompts makes probabilities near 0 and 1 overconfident: "
-            f"take {MIN_PROMPTS} or more",
+            f"a temperature of {prompts} prompts or sentences makes probabilities near 0 and 1 "
+            f"overconfident: take {MIN_PROMPTS} or more",
             stacklevel=2,
         )
     if not calibration.is_identified:
@@ -248,10 +250,10 @@ def _describe_flat(calibration: Calibration) -> str:
         return f"tau is not identified: all temperatures score alike; {tau:g} is in their middle"
     if is_low:
         return (
-            f"tau is not identified: splits of the prompts agree on every head, and each tau up to "
-            f"{tau:g} fits as well; this one is the largest"
+            f"tau is not identified: splits agree on every head, and each tau up to {tau:g} fits "
+            "as well; this one is the largest"
         )
     return (
-        f"tau is not identified: prompts hardly predict what others need, and each tau from "
-        f"{tau:g} on fits as well; this one is the least"
+        f"tau is not identified: what is given hardly predicts what the rest needs, and "
+        f"each tau from {tau:g} on fits as well; this one is the least"
     )

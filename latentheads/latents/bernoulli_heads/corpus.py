@@ -28,6 +28,7 @@ from latentheads.batch import Batch, with_indices
 from latentheads.checks import (
     check_choice,
     check_least,
+    check_list,
     check_number,
     check_positive,
     check_seed,
@@ -90,7 +91,7 @@ class HeadIntervals:
 
     Attributes:
         low: Lower end of the 95 % interval of every head's inclusion probability; NaN for a single
-            sentence.
+            sentence, or none.
         high: Upper end.
         inclusion: The inclusion probability of every head in every resample.
         log_odds: The same for its log-odds.
@@ -336,14 +337,14 @@ class HeadPosterior:
         inclusion, log_odds = (torch.cat(columns) for columns in zip(*rows, strict=True))
         tail = (1 - INTERVAL) / 2
         low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
-        if len(self.tokens) == 1:  # all resamples are the same
+        if len(self.tokens) < 2:  # all resamples are the same
             low = high = torch.full_like(low, torch.nan)
         return HeadIntervals(low, high, inclusion, log_odds)
 
     def _resample(self, resamples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Inclusion probabilities and their log-odds in some resamples of the sentences."""
         sentences = len(self.tokens)
-        resampled = torch.randint(sentences, (resamples, sentences), generator=generator)
+        resampled = torch.randint(max(sentences, 1), (resamples, sentences), generator=generator)
         log_probs = self._log_probs(self._count(resampled) @ self.log_likelihoods)
         return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
 
@@ -391,7 +392,10 @@ def posterior_of_blocks(
 
 def _split_names(blocks: str | Sequence[str]) -> list[str]:
     """The names of a list, or of a text with commas between."""
-    return (split_items(blocks) if blocks else []) if isinstance(blocks, str) else list(blocks)
+    if isinstance(blocks, str):
+        return split_items(blocks) if blocks else []
+    check_list("blocks", blocks)
+    return list(blocks)
 
 
 def _find_blocks(model: HeadModel, blocks: str | Sequence[str]) -> list[HeadBlock]:

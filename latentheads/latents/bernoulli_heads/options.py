@@ -96,7 +96,7 @@ def check_number_of_subsets(blocks: Sequence[Block]) -> None:
     if subsets > MAX_SUBSETS:
         names = ",".join(block.name for block in blocks)
         most = MAX_SUBSETS.bit_length() - 1
-        hint = "name fewer blocks" if len(blocks) > 1 else f"a block has at most {most} heads"
+        hint = "name fewer blocks" if len(blocks) > 1 else f"a block may have at most {most} heads"
         raise ValueError(
             f"blocks {names} have {subsets:,} subsets of heads together, and at most "
             f"{MAX_SUBSETS:,} are summed over: {hint}"

@@ -170,7 +170,7 @@ def test_a_temperature_beyond_the_first_ones_is_found() -> None:
 def test_a_temperature_that_no_split_shows_is_warned_of() -> None:
     benefit = torch.tensor([[0.3, 0.0, 0.2]], dtype=torch.float64)
     agreed = make_posterior(benefit.expand(17, 3))
-    with pytest.warns(UserWarning, match=r"^tau is not identified: splits of the prompts agree on"):
+    with pytest.warns(UserWarning, match=r"^tau is not identified: splits agree on every head"):
         calibration = calibrate(agreed, resamples=5)
     # the largest at which probabilities are 0 and 1 up to the tolerance, and not the end of a grid
     assert min(calibration.temperatures) < calibration.tau < 1
@@ -182,7 +182,7 @@ def test_a_temperature_that_no_split_shows_is_warned_of() -> None:
     torch.manual_seed(0)
     noise = make_posterior(torch.randn(18, 3, dtype=torch.float64), penalty=0.0)
     assert noise.tokens.sum() == 18
-    with pytest.warns(UserWarning, match=r"hardly predict what others need, and each tau from"):
+    with pytest.warns(UserWarning, match=r"hardly predicts what the rest needs, and each tau from"):
         calibration = calibrate(noise, resamples=50)
     assert 1 < calibration.tau < max(calibration.temperatures)
 
@@ -190,15 +190,15 @@ def test_a_temperature_that_no_split_shows_is_warned_of() -> None:
 def test_few_prompts_are_warned_of() -> None:
     torch.manual_seed(0)
     posterior = make_posterior(torch.randn(15, 3, dtype=torch.float64))
-    with pytest.warns(
-        UserWarning, match=r"^a temperature of 15 prompts makes probabilities near 0"
-    ):
+    with pytest.warns(UserWarning, match=r"^a temperature of 15 prompts or sentences makes probab"):
         calibrate(posterior, None, (0.001, 1.0, 100.0))
 
 
 def test_a_split_leaves_prompts_that_decide() -> None:
     with pytest.raises(ValueError, match=r"^size must leave prompts that decide, got 2 of 2$"):
         decide([make_posterior(torch.zeros(2, 3, dtype=torch.float64))], 2, 1.0)
+    with pytest.raises(ValueError, match=r"^posteriors must be of two prompts or sentences"):
+        calibrate(make_posterior(torch.zeros(1, 3, dtype=torch.float64)))
 
 
 def test_interactions_are_discrete_derivatives() -> None:

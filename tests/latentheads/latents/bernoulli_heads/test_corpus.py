@@ -246,10 +246,12 @@ def test_bootstrap_intervals() -> None:
     assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
 
 
-def test_one_sentence_has_no_interval() -> None:
-    posterior = made_up(sentences=1)
+@pytest.mark.parametrize("sentences", [0, 1])
+def test_one_sentence_or_none_has_no_interval(sentences: int) -> None:
+    posterior = made_up(3).on(torch.arange(sentences))
     intervals = posterior.bootstrap(50)
     assert intervals.width.isnan().all()
+    assert f"{posterior.inclusion[0]:.3f} [nan, nan]" in repr(posterior)
     torch.testing.assert_close(intervals.inclusion, posterior.inclusion.expand(50, -1))
 
 
@@ -274,6 +276,7 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
         ({"gibibytes": math.nan}, "gibibytes must be positive and finite, got nan"),
         ({"rate": 1.0}, "rate must be above 0 and below 1, got 1"),
         ({"blocks": "decoder.9.self"}, "blocks must be one of "),
+        ({"blocks": 3}, "^blocks must be a list, got 3$"),
         (
             {"blocks": ",".join(f"{s}.{n}.self" for s in ("encoder", "decoder") for n in range(3))},
             "have 262,144 subsets of heads together, .*: name fewer blocks$",
@@ -287,7 +290,7 @@ def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_block_of_many_heads_is_refused_by_their_number() -> None:
-    line = r"^blocks decoder.0.self have 8,192 subsets .*: a block has at most 12 heads$"
+    line = r"^blocks decoder.0.self have 8,192 subsets .*: a block may have at most 12 heads$"
     with pytest.raises(ValueError, match=line):
         check_number_of_subsets([Block("decoder-self", 0, 13)])
     check_number_of_subsets([Block("decoder-self", 0, 12)])
