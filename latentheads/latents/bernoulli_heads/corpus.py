@@ -308,9 +308,9 @@ class HeadPosterior:
         self, sentences: Int[Tensor, "resample sentence"]
     ) -> Float[Tensor, "resample head"]:
         """Log-odds of every head's inclusion, on each of several resamples of the sentences."""
-        log_prior = self.on(sentences[0]).log_prior
         total = self._count(sentences) @ self.log_likelihoods
-        return self._log_odds((log_prior + total / self.tau).log_softmax(-1))
+        # the prior may depend on how many sentences there are
+        return self._log_odds(self.on(sentences[0])._log_probs(total))
 
     def _count(
         self, sentences: Int[Tensor, "resample index"]
