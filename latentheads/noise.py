@@ -12,7 +12,7 @@ from latentheads.passes import one_at_a_time
 
 
 def get_noise(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators that a pass on a device draws from, by device type."""
+    """The states of the generators that a pass on a device samples from, by device type."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)

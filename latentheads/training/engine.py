@@ -26,7 +26,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.inference.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
-from latentheads.noise import NoiseStream
+from latentheads.noise import NoiseStream, kept_noise
 from latentheads.passes import passes
 from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
@@ -327,12 +327,7 @@ class Engine:
 
     def _check_sites(self, batch: Batch) -> None:
         """Runs Pyro's validation of every site in a pass that leaves the random state unchanged."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        with (
-            torch.random.fork_rng(devices),
-            pyro.validation_enabled(True),
-            self._autocast(),
-        ):
+        with kept_noise(self.device), pyro.validation_enabled(True), self._autocast():
             validate_loss(self.objective, batch)
 
     def _set_progress(self) -> None:

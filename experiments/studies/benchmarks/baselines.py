@@ -100,13 +100,18 @@ class Runner:
 
     def step(self) -> None:
         """Forward, loss, backward, the optimiser if asked for, gradients cleared."""
+        self.differentiate()
+        if self.setting.adam:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def differentiate(self) -> Tensor:
+        """Forward, loss and backward; returns the loss."""
         half = self.precision == "bf16"
         with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
             loss = self.loss()
         loss.backward()
-        if self.setting.adam:
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
 
     def timed(self, seed: int) -> float:
         """Seconds of one step."""

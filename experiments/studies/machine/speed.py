@@ -175,20 +175,11 @@ class Replayed(Runner):
         super().__post_init__()
         self.graphs = StepGraphs(self.parameters, self.parameters[0].device)
 
-    def step(self) -> None:
-        """As a step of the row itself."""
+    def differentiate(self) -> Tensor:
+        """As the row itself, or replayed."""
         assert self.batch is not None
-        self.graphs.run(self._differentiate, self.batch, 1.0, ())
-        if self.setting.adam:
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def _differentiate(self, _: Batch, factor: Tensor | float) -> Tensor:
-        half = self.precision == "bf16"
-        with torch.autocast(self.setting.device, torch.bfloat16, enabled=half):
-            loss = self.loss()
-        (loss * factor).backward()
-        return loss.detach()
+        work = super().differentiate  # its loss has a batch of its own, and no factor
+        return self.graphs.run(lambda batch, factor: work(), self.batch, 1.0, ())
 
 
 def _race(

@@ -128,7 +128,7 @@ def make_work(loss: nn.Module) -> Work:
 
 
 def take(loss: nn.Module, seed: int, run: Callable[[], Tensor]) -> list[Tensor]:
-    """The loss of one draw, and the gradients of the parameters that have a part in it."""
+    """The loss of one sample, and the gradients of the parameters that have a part in it."""
     torch.manual_seed(seed)
     loss.zero_grad(set_to_none=True)
     value = run()
