@@ -13,6 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.ext.autosummary.generate import find_autosummary_in_files
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
@@ -82,6 +83,14 @@ def copy_folders(app: Sphinx) -> None:
         if (ROOT / "experiments" / name).is_dir():
             unread = shutil.ignore_patterns("*.py", "__pycache__")
             shutil.copytree(ROOT / "experiments" / name, copy, ignore=unread)
+
+
+def remove_pages(app: Sphinx) -> None:
+    """Removes pages of names that api.md no longer lists, which no page would lead to."""
+    listed = {entry.name for entry in find_autosummary_in_files([app.srcdir / "api.md"])}
+    for page in (app.srcdir / "api").glob("*.rst"):
+        if page.stem.removesuffix("-of") not in listed:
+            page.unlink()
 
 
 class ProgramHelp(SphinxDirective):
@@ -171,5 +180,6 @@ def setup(app: Sphinx) -> None:
     app.add_directive("program-help", ProgramHelp)
     app.add_html_math_renderer("mathml", (write_inline, None), (write_display, None))
     app.connect("builder-inited", copy_folders, priority=100)
+    app.connect("builder-inited", remove_pages, priority=100)
     app.connect("source-read", adapt_links)
     app.connect("autodoc-process-docstring", mend_docstring, priority=900)
