@@ -211,11 +211,10 @@ class Engine:
                     for callback in callbacks:
                         callback.on_save()
                 started = time.perf_counter()
-        if self.graphs is not None and self.step > first and not self.graphs.captures:
-            warnings.warn(
-                f"graph captured no step: no kind of batch came more than {SEEN} times",
-                stacklevel=2,
-            )
+        if self.graphs is not None and self.step > first and not self.graphs.replays:
+            rare = f"no kind of batch came more than {SEEN} times"
+            why = "products underflow in all of them" if self.graphs.captures else rare
+            warnings.warn(f"graph replayed no step: {why}", stacklevel=2)
 
     def _report_once(
         self, report: Callable[[Progress], bool | None], callbacks: Sequence[Callback]

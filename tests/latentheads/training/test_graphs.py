@@ -469,7 +469,7 @@ def test_graphs_need_a_gpu_and_one_process() -> None:
 def test_a_training_without_a_replay_says_so() -> None:
     with second_device() as device:
         engine = make_engine(device.name, graph=True, steps=2, report_every=1)
-        with pytest.warns(UserWarning, match="graph captured no step: no kind of batch came more"):
+        with pytest.warns(UserWarning, match="graph replayed no step: no kind of batch came more"):
             engine.run(lambda progress: None)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
