@@ -12,6 +12,7 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
+from latentheads.contrib.heads.kept import load_alignment_heads, save_alignment_heads
 from latentheads.contrib.speech.forced import is_multilingual
 from latentheads.contrib.speech.timing import time_words
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
@@ -34,12 +35,17 @@ DESCRIPTION = (
     "languages is given the one that is spoken, as --language de. The text "
     "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
-    "some twenty sentences are better than one. The words of a.wav are written to a.json.\n\n"
+    "some twenty sentences are better than one. --keep writes the heads to a file, with which "
+    "--heads times the words of later files. The words of a.wav are written to a.json.\n\n"
     "A sound is cut at pauses of 2.3 seconds, and where it is quiet if it is longer than Whisper "
     "takes, 30 seconds, and each part transcribed. If there is a text, its words are divided by "
     "these transcripts."
 )
-GROUPS = {"sound": ("language",), "output": ("format", "level", "help")}
+GROUPS = {
+    "sound": ("language",),
+    "the heads": ("keep", "heads"),
+    "output": ("format", "level", "help"),
+}
 
 
 def make_parser() -> Parser:
@@ -48,6 +54,8 @@ def make_parser() -> Parser:
     parser.add_argument("network", help="folder of Whisper")
     parser.add_argument("files", nargs="+", help="sound, such as wav, flac or mp3")
     parser.add_argument("--language", help="what is spoken, to a network of many languages")
+    parser.add_argument("--keep", help="file to keep the learned heads in")
+    parser.add_argument("--heads", help="heads of this network that --keep wrote: none are learned")
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )
@@ -105,17 +113,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sounds = [_read_sound(path) for path in paths]
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
         named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
-        check_distinct_files(named, options.files)
+        if options.keep and options.heads:
+            raise ValueError("--keep has no effect with --heads: none are learned")
+        named += [("--keep", Path(options.keep))] if options.keep else []
+        check_distinct_files(named, [*options.files, options.heads])
         for option, output in named:
             check_output_file(output, option)
+        heads = load_alignment_heads(options.heads) if options.heads else None
         network, processor = _load(options.network, options.language)
         rate = processor.feature_extractor.sampling_rate
         texts = {str(path): _read_text(path) for path in paths}
         samples = {str(path): resample(sound, rate) for path, sound in zip(paths, sounds)}
         with warnings_as_notes("word_times.py"):
-            words = time_words(network, processor, samples, texts, level=options.level)
+            words = time_words(network, processor, samples, texts, heads=heads, level=options.level)
         for output, (name, of_sound) in zip(outputs, words.items(), strict=True):
             write_text(output, FORMATS[options.format](of_sound, len(samples[name]) / rate))
+        if options.keep:
+            save_alignment_heads(words.heads, options.keep)
     return 0
 
 

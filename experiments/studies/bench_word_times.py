@@ -11,13 +11,13 @@ cache: speaks captions of Multi30k in the voices of espeak-ng, joins digits of t
 Dataset, and keeps the cross-attention of all utterances. sentences, digits: share of word starts
 (and ends) near the truth, coverage of intervals, by number of labelled utterances. heads: each head
 from five labelled sentences, how often intervals of its information hold that on fresh ones, and
-how many sentences, right and wrong ones, do not fit their words. lists: what other programs make of
-lists of heads that are learned without labels. stability: how much sets of heads agree between
-resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and heads that
-learn from its times. recordings: how often heads agree with it in natural speech, the WAV files of
-a folder. long: sentences joined to recordings of some minutes, which are cut at their pauses. No
-other part needs more than the cache. What is chosen was chosen on the sets dev, dev10 and
-digits-pool.
+how many sentences, right and wrong ones, do not fit their words. alone: heads that a sentence shows
+alone, against those of a pool. lists: what other programs make of lists of heads that are learned
+without labels. stability: how much sets of heads agree between resamples. forced: a forced aligner
+on the same sounds (pip install pocketsphinx), and heads that learn from its times. recordings: how
+often heads agree with it in natural speech, the WAV files of a folder. long: sentences joined to
+recordings of some minutes, which are cut at their pauses. No other part needs more than the cache.
+What is chosen was chosen on the sets dev, dev10 and digits-pool.
 
 Whisper base (prepare.py whisper-base) is given --language en. With --speech cs, de or fr captions
 of that language are spoken, and sentences alone can be measured; with --pool heads learn from the
@@ -59,6 +59,7 @@ from latentheads.experiments.studies.word_times.measures import (
     fit_heads,
     head_errors,
     list_for_dtw,
+    measure_alone,
     measure_heads,
     measure_lists,
     measure_rivals,
@@ -104,7 +105,10 @@ def make_parser() -> Parser:
     parser = Parser("bench_word_times.py", __doc__, GROUPS, "[options] PART")
     parser.add_argument(
         "part",
-        choices=("cache", *TESTS, "heads", "lists", "stability", "forced", "recordings", "long"),
+        choices=(
+            *("cache", *TESTS, "heads", "alone", "lists", "stability", "forced", "recordings"),
+            "long",
+        ),
     )
     parser.add_argument("--network", type=Path, help="folder of Whisper")
     parser.add_argument("--language", help="what a network of many languages takes speech to be")
@@ -245,6 +249,8 @@ def _measure_part(options: Namespace, sets: dict[str, list[CachedUtterance]]) ->
         return measure_stability(
             [u for name in ("pool", "dev", "test", "other") for u in sets[name]]
         )
+    if options.part == "alone":
+        return {name: measure_alone(sets["pool"], sets[name]) for name in ("test", "other")}
     if options.part == "heads":
         heads = _fit(sets["pool"], 5, 0, FitOptions())
         return {

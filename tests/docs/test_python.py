@@ -17,6 +17,7 @@ from pyro.infer import TraceMeanField_ELBO
 
 import latentheads as lh
 from latentheads.contrib.heads.word_attention import ForcedExample
+from latentheads.contrib.speech.timing import TimedWords
 from latentheads.contrib.speech.word_times import WordTime
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
@@ -52,7 +53,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
-    "docs/alignment-heads.md": 5,
+    "docs/alignment-heads.md": 6,
     "docs/report.md": 1,
     "docs/selecting.md": 1,
 }
@@ -452,8 +453,10 @@ def test_heads_are_switched_off_and_scaled() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no head has P above")  # the networks are not trained
-def test_alignment_heads_are_learned_from_an_example() -> None:
-    snippet, sounds, listed, text, decoder_only = snippets("docs/alignment-heads.md")
+def test_alignment_heads_are_learned_from_an_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snippet, sounds, kept, listed, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
     example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.01, 0.05])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
@@ -462,11 +465,16 @@ def test_alignment_heads_are_learned_from_an_example() -> None:
     run(listed, names)
     heads = names["whisper"].generation_config.alignment_heads
     assert heads == [list(head) for head in sorted(names["listed"])]
-    found = {"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}
+    found = TimedWords({"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}, names["heads"])
+    monkeypatch.chdir(tmp_path)
     program = "latentheads.contrib.speech.time_words"
     with mock.patch(program, autospec=True, return_value=found) as timed:
-        run(sounds, names | {"processor": "processor", "samples": "samples"})
-    timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})
+        given = names | {"processor": "processor", "samples": "samples"}
+        run(sounds, given)
+        timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})
+        run(kept, given)
+    again = timed.call_args.kwargs["heads"].to_frame()
+    assert again.equals(names["heads"].to_frame())
     names = {"lh": lh, "bart": bart().eval(), "gpt2": gpt2().eval()}
     names["source"] = torch.tensor([[5, 6, 7]])
     for shown in (text, decoder_only):

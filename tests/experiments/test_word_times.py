@@ -107,10 +107,26 @@ def test_subtitles_and_tiers_hold_the_words(whisper: Path, sounds: list[str]) ->
     assert bounds[1:-1:2] == bounds[2:-1:2]
 
 
+def test_heads_that_were_kept_time_later_files(whisper: Path, sounds: list[str]) -> None:
+    kept = Path(sounds[0]).with_name("whisper.heads")
+    assert inside("word_times.py", str(whisper), *sounds, "--keep", str(kept)).returncode == 0
+    out = Path(sounds[0]).with_suffix(".json")
+    together = out.read_text()
+    assert inside("word_times.py", str(whisper), sounds[0]).returncode == 0
+    assert out.read_text() != together
+    done = inside("word_times.py", str(whisper), sounds[0], "--heads", str(kept))
+    assert done.stderr.count("word_times.py: note: no head has P above 0.5 ") == 1
+    assert out.read_text() == together
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("gone", "one.wav"), "there is no folder gone"),
+        (("gone", "one.wav", "--keep", "one.wav"), "--keep: cannot write one.wav: it is read too"),
+        (("gone", "one.wav", "--keep", "."), "--keep: cannot write .: it is a folder"),
+        (("gone", "one.wav", "--heads", "gone"), "there is no checkpoint gone"),
+        (("gone", "one.wav", "--heads", "a", "--keep", "b"), "--keep has no effect with --heads"),
         ((".", "one.wav"), "error: . is no folder of Whisper: "),
         (("{whisper}", "."), "error: .: it is not a file"),
         (("{whisper}", "one.wav", "--level", "2"), "--level: must be below 1, got 2"),

@@ -55,6 +55,11 @@ class Errors:
             self.covered.append((low <= true[is_known]) & (true[is_known] <= high))
             self.widths.append(high - low)
 
+    def extend(self, other: Errors) -> None:
+        """Adds the utterances of others."""
+        for name, values in vars(other).items():
+            getattr(self, name).extend(values)
+
     def without_bias(self, bias: float) -> Errors:
         """The errors of times from which a bias is taken."""
         return Errors([seconds - bias for seconds in self.seconds])
@@ -110,6 +115,22 @@ def fit_heads(
     """Heads that learn from utterances, with their times or without."""
     attentions = [utterance.attention(labelled) for utterance in utterances]
     return fit_alignment_heads(utterances[0].heads, attentions, options=options)
+
+
+def measure_alone(
+    pool: Sequence[CachedUtterance], utterances: Sequence[CachedUtterance]
+) -> dict[str, Any]:
+    """The errors of heads of a pool, and of those that each utterance alone shows, all unlabelled.
+
+    Both learn starts.
+    """
+    kept, alone = fit_heads(pool, labelled=False, options=FitOptions()), Errors()
+    for utterance in utterances:
+        heads = fit_heads([utterance], labelled=False, options=FitOptions())
+        alone.extend(head_errors(heads, [utterance])["starts"])
+    of_pool = head_errors(kept, utterances)["starts"]
+    rows = {"pool": of_pool.summary(), "alone": alone.summary()}
+    return {**rows, "pool_less_alone": differences(of_pool, alone)}
 
 
 def only_listed(utterance: CachedUtterance) -> CachedUtterance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,10 @@ def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
     marginals = [model.posterior(attention).marginals for attention in attentions]
     model = learn(model, attentions, attentions, marginals, options)
     information = left_out_information(model, attentions, options)
-    heads = AlignmentHeads(model, utterances[0].heads, information, attentions, WHISPER_STEP)
+    evidence = math.nan  # no misfit is looked for
+    heads = AlignmentHeads(
+        model, utterances[0].heads, information, attentions, WHISPER_STEP, evidence
+    )
     scores = attention_scores(utterances)
     best = sorted(scores, key=lambda head: -scores[head])
     return {

@@ -39,6 +39,7 @@ from latentheads.contrib.heads.interventions import (
     Zero,
     intervene,
 )
+from latentheads.contrib.heads.kept import load_alignment_heads, save_alignment_heads
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.measures import (
     Measures,
@@ -132,6 +133,7 @@ __all__ = [
     "label_head",
     "learn_noise",
     "likeliest_links",
+    "load_alignment_heads",
     "measure",
     "name_positions",
     "name_queries_and_keys",
@@ -145,6 +147,7 @@ __all__ = [
     "relevance",
     "role_map",
     "sample_weights",
+    "save_alignment_heads",
     "score_alignments",
     "score_attention",
     "score_best_attention",

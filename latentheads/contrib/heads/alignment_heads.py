@@ -114,8 +114,9 @@ class AlignmentHeads:
         heads: The heads of cross-attention, in the order of the first half of the views.
         information: Nats of information of each view on the boundaries of each example, with
             profiles that were learned from others.
-        attentions: The attention of the examples.
+        attentions: The attention of the examples; empty if the heads were read from a file.
         step: Seconds of a position; 1: times are positions, as those of text.
+        usual_evidence: Median of the examples' log evidence, in nats per word.
     """
 
     model: BoundaryModel
@@ -123,13 +124,14 @@ class AlignmentHeads:
     information: Float[Tensor, "example kind view"]
     attentions: Sequence[WordAttention]
     step: float
+    usual_evidence: float
 
     def __repr__(self) -> str:
         probabilities = self.probabilities
         listed = ", ".join(
             f"{label_head(*head)} P = {probabilities[head]:.2f}" for head in self._chosen
         )
-        return f"AlignmentHeads({listed}; {len(self.attentions)} examples)"
+        return f"AlignmentHeads({listed}; {len(self.information)} examples)"
 
     @property
     def chosen(self) -> list[Head]:
@@ -219,7 +221,7 @@ class AlignmentHeads:
         )
 
     def sufficient(self, loss: float = SUFFICIENT) -> list[Head]:
-        """The first of the chosen heads, as few as locate words as all of them do.
+        """The first of the chosen heads, as few as locate words of the examples as all of them do.
 
         They are the most informative ones; fewer others may do so too.
 
@@ -227,9 +229,14 @@ class AlignmentHeads:
             loss: Nats a boundary that it may lose: the KL from the posterior of the starts given
                 all chosen heads to that given these.
 
+        Raises:
+            ValueError: The heads were read from a file, which has no attention of the examples.
+
         Warns:
             UserWarning: No head has a probability above one half.
         """
+        if not self.attentions:
+            raise ValueError("sufficient() needs the attention of examples: call it before saving")
         self._warn()
         full = [
             self.model.posterior(example, with_labels=False).marginals
@@ -275,13 +282,7 @@ class AlignmentHeads:
         Args:
             attention: Its attention; labels are not used.
         """
-        posterior = self.model.posterior(attention, with_labels=False)
-        return float(posterior.log_evidence) / len(attention.starts)
-
-    @cached_property
-    def _usual_evidence(self) -> float:
-        """The median over the examples."""
-        return statistics.median(map(self.evidence, self.attentions))
+        return _evidence(self.model, attention)
 
     def is_misfit(self, attention: WordAttention) -> bool:
         """Whether attention does not fit its words: its evidence is far below that of the examples.
@@ -289,7 +290,7 @@ class AlignmentHeads:
         Args:
             attention: Its attention; labels are not used.
         """
-        return self.evidence(attention) <= max(0.0, MISFIT * self._usual_evidence)
+        return self.evidence(attention) <= max(0.0, MISFIT * self.usual_evidence)
 
     def _describe_misfit(self, attention: WordAttention) -> str:
         """Why times are not to be trusted; empty if nothing is wrong."""
@@ -297,7 +298,7 @@ class AlignmentHeads:
             return self._warning
         return (
             f"attention does not fit its text: log evidence of {self.evidence(attention):.1f} nats "
-            f"a word, that of examples {self._usual_evidence:.1f}; is it the text of this source?"
+            f"a word, that of examples {self.usual_evidence:.1f}; is it the text of this source?"
         )
 
     @cached_property
@@ -340,6 +341,14 @@ class AlignmentHeads:
             times[("starts", "ends")[kind]] = BoundaryTimes(median, low, high)
         return times
 
+    def check_network(self, network: Any) -> None:
+        """Raises an error if a network has other heads than that of the examples."""
+        if (heads := get_cross_heads(network)) != list(self.heads):
+            raise ValueError(
+                f"these are heads of a network with {len(self.heads)} of cross-attention, and this "
+                f"one has {len(heads)}, or other layers"
+            )
+
     def align(
         self, network: Any, example: ForcedExample, level: float = 0.9
     ) -> dict[str, BoundaryTimes]:
@@ -354,8 +363,15 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half, or attention does not fit the
                 words: its :meth:`evidence` is far below that of the examples.
         """
+        self.check_network(network)
         (example,) = list_examples([example], self.step)
         return self.times(record_word_attention(network, example), level)
+
+
+def _evidence(model: BoundaryModel, attention: WordAttention) -> float:
+    """Log evidence of attention less that of background alone, in nats per word."""
+    posterior = model.posterior(attention, with_labels=False)
+    return float(posterior.log_evidence) / len(attention.starts)
 
 
 def _mean_and_interval(values: Float[Tensor, "example head"]) -> Float[Tensor, "3 head"]:
@@ -470,7 +486,10 @@ def fit_alignment_heads(
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)
     information = left_out_information(model, attentions, options)
-    return AlignmentHeads(model, list(heads), information, list(attentions), steps[0])
+    usual_evidence = statistics.median(_evidence(model, attention) for attention in attentions)
+    return AlignmentHeads(
+        model, list(heads), information, list(attentions), steps[0], usual_evidence
+    )
 
 
 def _count_kinds(attentions: Sequence[WordAttention]) -> int:

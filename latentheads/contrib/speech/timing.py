@@ -13,9 +13,15 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from latentheads.checks import check_choice, check_fraction, check_list, check_not_empty
+from latentheads.checks import (
+    check_choice,
+    check_fraction,
+    check_instance,
+    check_list,
+    check_not_empty,
+)
 from latentheads.console import show_progress
-from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.head_exports import describe_unlikely
 from latentheads.contrib.heads.word_attention import (
@@ -60,9 +66,10 @@ def time_words(
     sounds: Mapping[str, Float[np.ndarray, " sample"]],
     texts: Mapping[str, Sequence[str]] | None = None,
     *,
+    heads: AlignmentHeads | None = None,
     level: float = 0.9,
-) -> dict[str, list[WordTime]]:
-    """The words of sounds with their times, by heads that are learned from these sounds.
+) -> TimedWords:
+    """The words of sounds with their times, by heads that are given or learned from these sounds.
 
     A sound is cut at pauses of 2.3 seconds, and where it is quiet if it is longer than the network
     takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
@@ -80,10 +87,16 @@ def time_words(
             ``language="de", task="transcribe"``, for example.
         sounds: Samples at the processor's rate, by any name.
         texts: The words that are spoken, by the same names; others are transcribed.
+        heads: Alignment heads of this network, such as those of sounds before, or
+            :func:`~latentheads.contrib.heads.load_alignment_heads`. None: they are learned.
         level: Probability of each interval.
 
+    Returns:
+        The words by the name of their sound; its attribute ``heads`` has the heads.
+
     Raises:
-        ValueError: A sound or its words are wrong, or no words were transcribed; it is named.
+        ValueError: A sound or its words are wrong, or no words were transcribed; it is named. Or
+            the heads are of another network.
 
     Warns:
         UserWarning: A transcript is unusable, or attention does not fit the words; the sound is
@@ -91,6 +104,9 @@ def time_words(
     """
     check_fraction("level", level)
     whisper = _Whisper(network, processor)
+    if heads is not None:
+        check_instance("heads", heads, AlignmentHeads, "AlignmentHeads")
+        heads.check_network(network)
     texts = texts or {}
     for name, words in texts.items():
         check_choice("the name of a text", name, sounds)
@@ -104,8 +120,11 @@ def time_words(
             name: whisper.divide(name, samples, texts.get(name, ()))
             for name, samples in sounds.items()
         }
-        all_times = whisper.times([window for parts in windows.values() for window in parts], level)
-        return {
+        all_windows = [window for parts in windows.values() for window in parts]
+        recorded = whisper.record_some(all_windows) if heads is None else {}
+        heads = heads or fit_alignment_heads(get_cross_heads(network), [*recorded.values()])
+        all_times = whisper.times(all_windows, heads, recorded, level)
+        timed = {
             name: [
                 word
                 for window, times in zip(parts, all_times)
@@ -115,6 +134,19 @@ def time_words(
             ]
             for name, parts in windows.items()
         }
+    return TimedWords(timed, replace(heads, attentions=[]))
+
+
+class TimedWords(dict[str, list[WordTime]]):
+    """The words of each sound, by its name.
+
+    Attributes:
+        heads: The alignment heads that the times are from, without the attention of examples.
+    """
+
+    def __init__(self, words: Mapping[str, list[WordTime]], heads: AlignmentHeads) -> None:
+        super().__init__(words)
+        self.heads = heads
 
 
 @dataclass(frozen=True)
@@ -236,17 +268,25 @@ class _Whisper:
             example = make_forced_example(self.processor, window.samples, window.words)
             return record_word_attention(self.network, example)
 
-    def times(self, windows: Sequence[_Window], level: float) -> Iterator[dict[str, BoundaryTimes]]:
-        """The times of the words of each window."""
-        names = get_cross_heads(self.network)
+    def record_some(self, windows: Sequence[_Window]) -> dict[int, WordAttention]:
+        """The attention of as many windows as heads are learned from, by their index."""
         seconds = sum(len(window.samples) for window in windows) / self.rate
-        number = max(FEW, int(len(windows) * LEARNED / (seconds * len(names))))
+        heads = len(get_cross_heads(self.network))
+        number = max(FEW, int(len(windows) * LEARNED / (seconds * heads)))
         chosen = np.linspace(0, len(windows) - 1, min(number, len(windows))).round().astype(int)
-        recorded = {
+        return {
             i: self._record(windows[i])
             for i in show_progress(chosen.tolist(), "reading attention", "window")
         }
-        heads = fit_alignment_heads(names, [*recorded.values()])
+
+    def times(
+        self,
+        windows: Sequence[_Window],
+        heads: AlignmentHeads,
+        recorded: Mapping[int, WordAttention],
+        level: float,
+    ) -> Iterator[dict[str, BoundaryTimes]]:
+        """The times of the words of each window, of which some are recorded."""
         if unlikely := describe_unlikely(heads.probabilities):
             warnings.warn(unlikely, stacklevel=3)  # once, and not of each window
         for index, window in enumerate(show_progress(windows, "finding times", "window")):

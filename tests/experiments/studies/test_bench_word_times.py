@@ -21,6 +21,7 @@ from latentheads.experiments.studies.word_times.measures import (
     average_listed,
     differences,
     list_for_dtw,
+    measure_alone,
     measure_lists,
     measure_rivals,
     only_listed,
@@ -71,6 +72,13 @@ def test_rivals_warp_the_rows_that_predict_words() -> None:
     assert results["openai"]["starts"]["within"]["20 ms"][0] == 100
     assert abs(results["upper, bias removed"]["starts"]["bias"]) <= 0.01
     assert HEADS[norm_heads(_planted(), 1)[0]] == (0, 3)
+
+
+def test_heads_of_one_utterance_are_measured_against_those_of_a_pool() -> None:
+    rows = measure_alone([_planted()], [_planted()] * 2)
+    assert rows["pool"] == rows["alone"]
+    assert rows["pool"]["boundaries"] == 4
+    assert rows["pool_less_alone"]["50 ms"] == [0.0, 0.0, 0.0]
 
 
 def test_lists_of_heads_are_warped_as_other_programs_do() -> None:

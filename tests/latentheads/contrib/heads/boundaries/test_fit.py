@@ -165,9 +165,9 @@ def test_a_misfit_has_at_most_a_quarter_of_the_usual_evidence(
     monkeypatch: pytest.MonkeyPatch, share: float, is_misfit: bool
 ) -> None:
     heads, new = _fit(2, 2), _plant(99)
-    monkeypatch.setattr(
-        AlignmentHeads, "evidence", lambda _, attention: 7.0 * (share if attention is new else 1.0)
-    )
+    usual = sorted(map(heads.evidence, heads.attentions))
+    assert heads.usual_evidence == sum(usual) / 2
+    monkeypatch.setattr(AlignmentHeads, "evidence", lambda *_: heads.usual_evidence * share)
     assert heads.is_misfit(new) == is_misfit
 
 
