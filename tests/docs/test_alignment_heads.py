@@ -275,6 +275,23 @@ def carried_lines() -> list[str]:
     return lines
 
 
+ALONE = {"alone": "tiny.en", "base-en-alone": "base"}
+
+
+def alone_lines() -> list[str]:
+    """A line for each network and set: heads of 40 sentences, and of each sentence alone."""
+    lines = []
+    for part, network in ALONE.items():
+        for name, rows in read(part).items():
+            cells = [f"{network}, {'other voices' if name == 'other' else SETS[name]}"]
+            for row in (rows["pool"], rows["alone"]):
+                cells += [_share(row).replace(" %", ""), f"{row['coverage_of_90'][0]}"]
+            less = {"less_aligner": rows["pool_less_alone"]}
+            cells += [_less(less, limit) for limit in LIMITS[:2]]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def prompt_lines() -> list[str]:
     """A line for each language that German speech is given as."""
     return [
@@ -394,6 +411,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "the eight, in two ways": paired_lines,
     "languages, learned from English": carried_lines,
     "German, given as": prompt_lines,
+    "one sentence alone": alone_lines,
     "base and a forced aligner": lambda: forced_lines("base-en-forced"),
     "digits of base": lambda: table_lines("base-en-digits", "digits-test", "both"),
     "conditions of base": lambda: condition_lines("base-en"),
@@ -528,6 +546,15 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     rows += [digits["rivals"]["digits-test"][name]["both"] for name in OPENAI]
     numbers += [row["within"]["50 ms"][0] for row in rows]
     assert [number for number in numbers if f"{number} %" not in limits] == []
+
+
+def test_the_page_says_what_heads_of_one_sentence_lose() -> None:
+    page = " ".join(PAGES[0].read_text("utf-8").split())
+    tiny, base = (read(part)["test"] for part in ALONE)
+    words = tiny["alone"]["boundaries"]
+    assert f"have {_share(tiny['alone'])} of {words} word starts within 50 ms" in page
+    less = [_less({"less_aligner": rows["pool_less_alone"]}, "50 ms") for rows in (tiny, base)]
+    assert f"have {less[0]} points more (tiny.en; base {less[1]};" in page
 
 
 def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -> None:
