@@ -30,7 +30,7 @@ from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
-from latentheads.experiments.studies.circuits.few_prompts import few_prompts
+from latentheads.experiments.studies.circuits.few_prompts import few_prompts, shared_texts
 from latentheads.experiments.studies.circuits.joint import joint_posterior
 from latentheads.experiments.studies.circuits.planted import planted_circuit
 from latentheads.experiments.studies.circuits.reliability import PENALTIES
@@ -155,10 +155,11 @@ def write_planted(options: Any) -> None:
 
 def write_few_prompts(options: Any) -> None:
     """Writes how often probabilities of simulated heads are right."""
-    path = Path(options.results) / "few-prompts.json"
     record = {"command": "head_circuits.py few-prompts", "revision": get_revision()}
-    write_table(path, {**record, "few-prompts": few_prompts()})
-    print(path, flush=True)
+    for name, simulate in (("few-prompts", few_prompts), ("shared-texts", shared_texts)):
+        path = Path(options.results) / f"{name}.json"
+        write_table(path, {**record, name: simulate()})
+        print(path, flush=True)
 
 
 def write_report(options: Any) -> None:
