@@ -80,7 +80,8 @@ def time_words(
             ``language="de", task="transcribe"``, for example.
         sounds: Samples at the processor's rate, by any name.
         texts: The words that are spoken, by the same names; others are transcribed.
-        level: Probability of each interval.
+        level: Nominal probability of each interval: no label shows how far times are from the
+            truth.
 
     Raises:
         ValueError: A sound or its words are wrong, or no words were transcribed; it is named.
