@@ -72,7 +72,8 @@ class Subset:
     Attributes:
         heads: The active heads of every block, by its name.
         probability: Its posterior probability.
-        nats: Nats per target token that are lost compared with all heads active.
+        nats: Nats per target token that are lost compared with all heads active, on the sentences
+            of the posterior: others lose more, as the subset was chosen on these.
     """
 
     heads: dict[str, list[int]]
@@ -258,6 +259,9 @@ class HeadPosterior:
 
     def smallest_subset(self, within: float) -> Subset:
         """The fewest heads that lose at most ``within``; of several such sets the likeliest.
+
+        Other sentences lose more, with few sentences mostly more than ``within``: take some that
+        the subset was not chosen on to measure what it loses.
 
         Args:
             within: Nats per target token that may be lost compared with all heads active.

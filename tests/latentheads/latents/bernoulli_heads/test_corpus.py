@@ -232,6 +232,21 @@ def test_subsets_by_probability_and_by_size() -> None:
     assert nothing.smallest_subset(0.0).nats == 0  # of texts without a token
 
 
+@pytest.mark.parametrize(("sentences", "expected"), [(20, 93), (500, 42)])
+def test_a_subset_loses_more_on_other_sentences(sentences: int, expected: int) -> None:
+    """Than the limit by which it was chosen: heads of known mean effects."""
+    random = torch.Generator().manual_seed(0)
+    subsets, above = all_subsets(8, torch.empty((), dtype=torch.float64)), 0
+    for _ in range(100):
+        means = (0.15 * torch.randn(8, generator=random, dtype=torch.float64)).abs()
+        effects = means + torch.randn(sentences, 8, generator=random, dtype=torch.float64)
+        table = -effects @ (1 - subsets).mT
+        posterior = HeadPosterior([Block("decoder-self", 0, 8)], table, torch.ones(sentences))
+        (kept,) = posterior.smallest_subset(within=0.3).heads.values()
+        above += float(means.sum() - means[kept].sum()) > 0.3
+    assert above == expected
+
+
 def test_bootstrap_intervals() -> None:
     posterior = made_up(sentences=40, tau=20.0)
     intervals = posterior.bootstrap(400, seed=1)
