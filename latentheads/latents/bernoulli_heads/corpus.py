@@ -344,10 +344,9 @@ class HeadPosterior:
         inclusion, log_odds = (torch.cat(columns) for columns in zip(*rows, strict=True))
         tail = (1 - INTERVAL) / 2
         ends = log_odds.quantile(torch.tensor([tail, 1 - tail]).to(log_odds), 0)
+        # of a single sentence all resamples are the same, and the factor is NaN
         wider = self.log_odds + _student_factor(len(self.tokens)) * (ends - self.log_odds)
-        low, high = wider.where(wider.isfinite(), ends).sigmoid()
-        if len(self.tokens) < 2:  # all resamples are the same
-            low = high = torch.full_like(low, torch.nan)
+        low, high = wider.sigmoid()
         return HeadIntervals(low, high, inclusion, log_odds)
 
     def _resample(self, resamples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
