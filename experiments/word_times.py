@@ -60,7 +60,11 @@ def make_parser() -> Parser:
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )
     parser.add_argument(
-        "--level", type=Probability, default=0.9, help="probability of each interval (default: 0.9)"
+        "--level",
+        type=Probability,
+        default=0.9,
+        help="nominal probability of each interval: no label shows how far times are off "
+        "(default: 0.9)",
     )
     return parser
 

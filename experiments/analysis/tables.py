@@ -219,13 +219,13 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
         score.head == UNION for head_report in head_reports for score in head_report.links
     )
     union = f" {UNION.capitalize()}: the links of all heads of a word." if several else ""
-    chosen = " and scored there" if part == "valid" else ""
+    chosen = " and scored there, so that its AER is too low" if part == "valid" else ""
     return (
         "Links: each target word's likeliest source word, against those of the grammar, all of "
-        f"them sure, so that AER is 1 - F1; its interval is over sentences.{union} Attention: the "
-        f"cross-attention head of the lowest AER on validation{chosen}; before: at the position "
-        "that predicts the word, after: one position later, where the word is the input. Other "
-        "heads are at their location."
+        "them sure, so that AER is 1 - F1; its interval is over sentences, and too narrow of fewer "
+        f"than 30.{union} Attention: the cross-attention head of the lowest AER on "
+        f"validation{chosen}; before: at the position that predicts the word, after: one position "
+        "later, where the word is the input. Other heads are at their location."
     )
 
 

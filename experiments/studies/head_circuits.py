@@ -30,7 +30,11 @@ from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
-from latentheads.experiments.studies.circuits.few_prompts import few_prompts
+from latentheads.experiments.studies.circuits.few_prompts import (
+    few_prompts,
+    no_effect,
+    shared_texts,
+)
 from latentheads.experiments.studies.circuits.joint import joint_posterior
 from latentheads.experiments.studies.circuits.planted import planted_circuit
 from latentheads.experiments.studies.circuits.reliability import PENALTIES
@@ -155,10 +159,16 @@ def write_planted(options: Any) -> None:
 
 def write_few_prompts(options: Any) -> None:
     """Writes how often probabilities of simulated heads are right."""
-    path = Path(options.results) / "few-prompts.json"
     record = {"command": "head_circuits.py few-prompts", "revision": get_revision()}
-    write_table(path, {**record, "few-prompts": few_prompts()})
-    print(path, flush=True)
+    simulations = {
+        "few-prompts": few_prompts,
+        "no-effect": no_effect,
+        "shared-texts": shared_texts,
+    }
+    for name, simulate in simulations.items():
+        path = Path(options.results) / f"{name}.json"
+        write_table(path, {**record, name: simulate()})
+        print(path, flush=True)
 
 
 def write_report(options: Any) -> None:

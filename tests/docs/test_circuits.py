@@ -207,6 +207,35 @@ def few_prompts_lines() -> list[str]:
     ]
 
 
+def no_effect_lines() -> list[str]:
+    """How many heads without an effect have a probability near 0 or 1."""
+
+    def cells(row: dict[str, Any], heads: int) -> str:
+        number = row["confident_heads"]
+        return f"{number} of {heads} | {bounds([number / heads, *row['interval']], 2)} |"
+
+    return [
+        f"| {row['prompts']} | {cells(row['calibrated'], row['heads'])} "
+        f"{cells(row['at_tau_1'], row['heads'])}"
+        for row in read("no-effect")
+    ]
+
+
+def shared_texts_lines() -> list[str]:
+    """Probabilities and intervals of prompts that share texts, and of means over each text."""
+
+    def cells(row: dict[str, Any]) -> str:
+        share = bounds([row["share"], *row["interval"]], 2)
+        covered = bounds([row["covered"], *row["covered_interval"]], 2)
+        return f"{row['confident_heads']} | {row['probability']:.2f} | {share} | {covered} |"
+
+    return [
+        f"| {row['prompts']} | {row['texts']} | {row['shared']:g} | {cells(row['each_prompt'])} "
+        f"{cells(row['means'])}"
+        for row in read("shared-texts")
+    ]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "heads": heads_lines,
     "interventions": intervention_lines,
@@ -219,6 +248,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "joint-heads": joint_heads_lines,
     "planted": planted_lines,
     "few-prompts": few_prompts_lines,
+    "no-effect": no_effect_lines,
+    "shared-texts": shared_texts_lines,
 }
 
 
@@ -250,6 +281,26 @@ def test_few_prompts_are_those_of_the_results() -> None:
         row = by_prompts[prompts]
         share, low, high = (100 * x for x in (row["share"], *row["interval"]))
         assert text.format(share=share, low=low, high=high) in manual
+
+
+def test_prompts_that_share_texts_are_those_of_the_results() -> None:
+    manual = " ".join((ROOT / "docs" / "circuits.md").read_text("utf-8").split())
+    rows = {(row["prompts"], row["shared"]): row for row in read("shared-texts")}
+    for key, name, text in (
+        ((200, 0.3), "each_prompt", "right in {0}, and 95 % intervals hold P in {1}"),
+        ((200, 1.0), "each_prompt", "In copies of 20 prompts it is {0} and {1}."),
+        ((200, 0.3), "means", "Then it is {0} and {1}."),
+    ):
+        row = rows[key][name]
+        shares = [row["share"], *row["interval"]], [row["covered"], *row["covered_interval"]]
+        shown = ["{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * x for x in share)) for share in shares]
+        assert text.format(*shown) in manual
+    (row,) = (row for row in read("no-effect") if row["prompts"] == 16)
+    for name, text in (("calibrated", "16 prompts {0} have"), ("at_tau_1", "τ = 1 {0}.")):
+        number, interval = row[name]["confident_heads"], row[name]["interval"]
+        share, low, high = (100 * x for x in (number / row["heads"], *interval))
+        shown = f"{number} of {row['heads']} ({share:.0f} % [{low:.0f}, {high:.0f}])"
+        assert text.format(shown) in manual
 
 
 def test_a_calibrated_posterior_of_sentences_is_that_of_the_results() -> None:

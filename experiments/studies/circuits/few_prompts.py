@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +16,20 @@ from latentheads.experiments.studies.circuits.intervals import wilson_interval
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 
+Simulated = tuple[Float[Tensor, " head"], Float[Tensor, "prompt head"]]
+"""The mean effect of each head, and its effects on prompts."""
+
 PROMPTS = (4, 8, 16, 32, 200)
+SHARED = (
+    (32, 32, 0.0),
+    (32, 8, 0.3),
+    (32, 8, 1.0),
+    (200, 200, 0.0),
+    (200, 20, 0.3),
+    (200, 20, 1.0),
+)
+"""Prompts, texts, and the share of the variance of effects that is that of texts."""
+
 HEADS = 3
 EFFECT = 0.3
 """Standard deviation of the mean effect of a head; that of prompts around it is 1."""
@@ -30,31 +45,95 @@ def few_prompts() -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     rows = []
     for prompts in PROMPTS:
-        calibrated, uncalibrated, needed, unidentified = [], [], [], 0
-        for _ in range(POSTERIORS):
-            effect = EFFECT * torch.randn(HEADS, generator=generator, dtype=torch.float64)
-            noise = torch.randn(prompts, HEADS, generator=generator, dtype=torch.float64)
-            posterior = _make_posterior(effect + noise)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                calibration = calibrate(posterior, resamples=100)
-            unidentified += not calibration.is_identified
-            calibrated.append(posterior.with_temperature(calibration.tau).inclusion)
-            uncalibrated.append(posterior.inclusion)
-            needed.append(effect > 0)
-        is_needed = torch.cat(needed)
-        row = {"prompts": prompts, "posteriors": POSTERIORS, "unidentified": unidentified}
-        row |= _describe_confident(torch.cat(calibrated), is_needed)
-        rows.append(row | {"at_tau_1": _describe_confident(torch.cat(uncalibrated), is_needed)})
+        simulated = [_simulate(prompts, generator) for _ in range(POSTERIORS)]
+        posteriors = [_make_posterior(effects) for _, effects in simulated]
+        calibrated, unidentified = _calibrate(posteriors)
+        row: dict[str, Any] = {"prompts": prompts, "posteriors": POSTERIORS}
+        row |= {"unidentified": unidentified, **_describe_confident(calibrated, simulated)}
+        rows.append({**row, "at_tau_1": _describe_confident(posteriors, simulated)})
     return rows
 
 
+def no_effect() -> list[dict[str, Any]]:
+    """How many heads have P above .9 or below .1 though their mean effect is 0."""
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for prompts in PROMPTS:
+        simulated = [_simulate(prompts, generator, effect=0.0) for _ in range(POSTERIORS)]
+        posteriors = [_make_posterior(effects) for _, effects in simulated]
+        row: dict[str, Any] = {"prompts": prompts, "heads": POSTERIORS * HEADS}
+        for name, own in (("calibrated", _calibrate(posteriors)[0]), ("at_tau_1", posteriors)):
+            number = int(_is_confident(own).sum())
+            interval = wilson_interval(number, POSTERIORS * HEADS)
+            row[name] = {"confident_heads": number, "interval": interval}
+        rows.append(row)
+    return rows
+
+
+def shared_texts() -> list[dict[str, Any]]:
+    """Probabilities and intervals of prompts that share texts, and of the means over each text.
+
+    Each text has equally many prompts. A share of the variance of effects is that of texts: with 1
+    the prompts of a text are copies of each other.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for prompts, texts, shared in SHARED:
+        simulated = [_simulate(prompts, generator, texts, shared) for _ in range(POSTERIORS)]
+        row: dict[str, Any] = {"prompts": prompts, "texts": texts, "shared": shared}
+        means = [
+            (effect, effects.unflatten(0, (-1, texts)).mean(0)) for effect, effects in simulated
+        ]
+        for name, pairs in (("each_prompt", simulated), ("means", means)):
+            calibrated, _ = _calibrate([_make_posterior(effects) for _, effects in pairs])
+            row[name] = {
+                **_describe_confident(calibrated, pairs),
+                **_describe_covered(calibrated, pairs),
+            }
+        rows.append(row)
+    return rows
+
+
+def _simulate(
+    prompts: int,
+    generator: torch.Generator,
+    texts: int = 1,
+    shared: float = 0.0,
+    effect: float = EFFECT,
+) -> Simulated:
+    """The mean effects of heads, and their effects on prompts."""
+    mean = effect * torch.randn(HEADS, generator=generator, dtype=torch.float64)
+    noise = torch.randn(prompts, HEADS, generator=generator, dtype=torch.float64)
+    if shared:
+        of_text = torch.randn(texts, HEADS, generator=generator, dtype=torch.float64)
+        of_text = of_text.repeat(prompts // texts, 1)
+        noise = math.sqrt(1 - shared) * noise + math.sqrt(shared) * of_text
+    return mean, mean + noise
+
+
+def _calibrate(posteriors: Sequence[CircuitPosterior]) -> tuple[list[CircuitPosterior], int]:
+    """Each posterior at its own temperature, and how many do not identify it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        calibrations = [calibrate(posterior, resamples=100) for posterior in posteriors]
+    pairs = zip(posteriors, calibrations, strict=True)
+    unidentified = sum(not calibration.is_identified for calibration in calibrations)
+    return [posterior.with_temperature(c.tau) for posterior, c in pairs], unidentified
+
+
+def _is_confident(posteriors: Sequence[CircuitPosterior]) -> Bool[Tensor, " head"]:
+    """Of the heads of all posteriors those with P above .9 or below .1."""
+    probability = torch.cat([posterior.inclusion for posterior in posteriors])
+    return torch.maximum(probability, 1 - probability) > CONFIDENT
+
+
 def _describe_confident(
-    probability: Float[Tensor, " head"], is_needed: Bool[Tensor, " head"]
+    posteriors: Sequence[CircuitPosterior], simulated: Sequence[Simulated]
 ) -> dict[str, Any]:
-    """The heads with P above .9 or below .1."""
+    """How many confident heads are right."""
+    probability = torch.cat([posterior.inclusion for posterior in posteriors])
+    is_needed, confident = torch.cat([mean > 0 for mean, _ in simulated]), _is_confident(posteriors)
     certainty = torch.where(is_needed, probability, 1 - probability)
-    confident = torch.maximum(probability, 1 - probability) > CONFIDENT
     number, right = int(confident.sum()), int((certainty[confident] > 0.5).sum())
     return {
         "confident_heads": number,
@@ -62,6 +141,18 @@ def _describe_confident(
         "share": right / number,
         "interval": wilson_interval(right, number),
     }
+
+
+def _describe_covered(
+    posteriors: Sequence[CircuitPosterior], simulated: Sequence[Simulated]
+) -> dict[str, Any]:
+    """How many 95 % intervals hold P at the mean effects, given the same temperature."""
+    held = 0
+    for posterior, (mean, _) in zip(posteriors, simulated, strict=True):
+        ends, log_odds = posterior.bootstrap(), mean * len(posterior.tokens) / posterior.tau
+        held += int(((ends.low.logit() <= log_odds) & (log_odds <= ends.high.logit())).sum())
+    number = len(posteriors) * HEADS
+    return {"covered": held / number, "covered_interval": wilson_interval(held, number)}
 
 
 def _make_posterior(effects: Float[Tensor, "prompt head"]) -> CircuitPosterior:

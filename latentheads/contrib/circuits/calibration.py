@@ -5,7 +5,8 @@ is needed is decided by the others: it is in the subset with the largest mean lo
 the penalty of its heads there. The temperature is that with the largest mean log-probability of
 these decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599).
 Frequencies are to be checked on prompts that had no part in it. Of the posterior of
-:func:`latentheads.head_posterior` sentences stand in the place of prompts.
+:func:`latentheads.head_posterior` sentences stand in the place of prompts. Of prompts that share a
+text one half knows what the other decides: the temperature is then too low.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ def calibrate(
     Args:
         posteriors: A posterior of :func:`.circuit_posterior` or
             :func:`latentheads.head_posterior`, or several, such as of several layers; their
-            temperature does not matter.
+            temperature does not matter. Their prompts or sentences are taken as independent: of
+            copies, or of several prompts with one text, probabilities become overconfident.
         size: Prompts that a posterior is given, the others decide; None: half of them.
         temperatures: Two temperatures or more to try; None: powers of 2, as far as the score
             rises.

@@ -105,7 +105,8 @@ def circuit_posterior(
         tau: The temperature: this number of prompts counts as one. At a high one all probabilities
             are near the prior's, at a low one 0 or 1: :func:`.calibrate` chooses it, given a
             posterior at any.
-        rate: The prior probability of a head.
+        rate: The prior probability of a head. If another share of heads is needed, a calibrated
+            temperature does not make probabilities frequencies.
 
     Raises:
         ValueError: There are too many heads: :func:`.smc` samples their subsets.

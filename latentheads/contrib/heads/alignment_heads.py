@@ -77,10 +77,11 @@ class AlignmentHead:
         probability: The probability that it is an alignment head: that it has at least a nat of
             information on where a word starts, in the mean over examples. It is the share of
             Bayesian bootstrap weights of the examples for which this holds, not a posterior
-            inclusion probability; with one example it is 0 or 1.
+            inclusion probability; with one example it is 0 or 1, with two or three it is too sure.
         information: Nats, in the mean over examples, each with profiles that were learned from
-            others, and a 90 % interval for fresh examples. With one example they are those of the
-            example that profiles were learned from, too large, and the interval is not a number.
+            others, and a 90 % interval for fresh examples. Of the best of many heads that are alike
+            both are too high. With one example they are those of the example that profiles were
+            learned from, too large, and the interval is not a number.
         lag: Median of its attention, less the start of the word, in seconds or positions.
         width: Width of the interval around the lag that has half of its attention.
         background: Share of its attention that does not depend on the word.
@@ -318,7 +319,8 @@ class AlignmentHeads:
 
         Args:
             attention: Its attention.
-            level: Probability of each interval.
+            level: Probability of each interval. It is nominal without labels of two examples: the
+                error is then not learned, but a share of a word's length.
             bounded: Whether times outside of the sound or text are moved to its ends. They are
                 quantiles of where the boundary is, so that a true time inside it stays covered.
 
@@ -357,7 +359,7 @@ class AlignmentHeads:
         Args:
             network: The network.
             example: Source and target.
-            level: Probability of each interval.
+            level: Probability of each interval, as :meth:`times` takes it.
 
         Warns:
             UserWarning: No head has a probability above one half, or attention does not fit the

@@ -224,6 +224,7 @@ class LinkScore:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the alignment error rate, by bootstrap over sentences.
 
+        It is too narrow of fewer than 30 sentences, and too low of a head that was chosen on them.
         NaN of less than two sentences, without any error or right link, and where a resample has no
         links.
         """
@@ -353,7 +354,7 @@ def score_best_attention(
     Args:
         model: The model.
         valid: Sentences on which the head is chosen; of equal heads the first.
-        part: Sentences on which it is scored.
+        part: Sentences on which it is scored; on those of ``valid`` its error rate is too low.
         guide: Selects the heads of a model with a latent selection.
 
     Returns:

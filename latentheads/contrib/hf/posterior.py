@@ -41,7 +41,8 @@ def head_posterior(
         tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
             of some size leaves one subset, and probabilities are 0 or 1 even of heads that other
             sentences do without: look at :meth:`HeadPosterior.bootstrap`.
-        rate: The prior probability of a head to be active.
+        rate: The prior probability of a head to be active. If another share of heads is needed, a
+            calibrated temperature does not make probabilities frequencies.
         gibibytes: Memory that the layers above may take, by an estimate.
         quiet: Show no progress.
 

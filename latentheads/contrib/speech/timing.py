@@ -89,7 +89,8 @@ def time_words(
         texts: The words that are spoken, by the same names; others are transcribed.
         heads: Alignment heads of this network, such as those of sounds before, or
             :func:`~latentheads.contrib.heads.load_alignment_heads`. None: they are learned.
-        level: Probability of each interval.
+        level: Probability of each interval; nominal, unless the heads were learned with labels: no
+            label shows how far times are from the truth.
 
     Returns:
         The words by the name of their sound; its attribute ``heads`` has the heads.

@@ -72,7 +72,8 @@ class Subset:
     Attributes:
         heads: The active heads of every block, by its name.
         probability: Its posterior probability.
-        nats: Nats per target token that are lost compared with all heads active.
+        nats: Nats per target token that are lost compared with all heads active, on the sentences
+            of the posterior: others lose more, as the subset was chosen on these.
     """
 
     heads: dict[str, list[int]]
@@ -259,6 +260,9 @@ class HeadPosterior:
     def smallest_subset(self, within: float) -> Subset:
         """The fewest heads that lose at most ``within``; of several such sets the likeliest.
 
+        Other sentences lose more, with few sentences mostly more than ``within``: take some that
+        the subset was not chosen on to measure what it loses.
+
         Args:
             within: Nats per target token that may be lost compared with all heads active.
         """
@@ -322,7 +326,10 @@ class HeadPosterior:
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
-        The temperature is held fixed: its own uncertainty is not in them.
+        They are of log-odds, and of few sentences wider than percentiles of the resamples, by
+        Student's t. The temperature is held fixed: its own uncertainty is not in them. Sentences
+        are taken as independent: of copies, or of prompts that share a text, intervals are too
+        narrow.
 
         Args:
             resamples: Number of resamples.
@@ -336,9 +343,10 @@ class HeadPosterior:
         rows = [self._resample(size, generator) for size in sizes]
         inclusion, log_odds = (torch.cat(columns) for columns in zip(*rows, strict=True))
         tail = (1 - INTERVAL) / 2
-        low, high = inclusion.quantile(torch.tensor([tail, 1 - tail]).to(inclusion), 0)
-        if len(self.tokens) < 2:  # all resamples are the same
-            low = high = torch.full_like(low, torch.nan)
+        ends = log_odds.quantile(torch.tensor([tail, 1 - tail]).to(log_odds), 0)
+        # of a single sentence all resamples are the same, and the factor is NaN
+        wider = self.log_odds + _student_factor(len(self.tokens)) * (ends - self.log_odds)
+        low, high = wider.sigmoid()
         return HeadIntervals(low, high, inclusion, log_odds)
 
     def _resample(self, resamples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -347,6 +355,17 @@ class HeadPosterior:
         resampled = torch.randint(max(sentences, 1), (resamples, sentences), generator=generator)
         log_probs = self._log_probs(self._count(resampled) @ self.log_likelihoods)
         return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
+
+
+def _student_factor(sentences: int) -> float:
+    """How much wider Student's t interval of a mean is than that of a bootstrap; NaN of one."""
+    from scipy import special  # slow to import
+
+    if sentences < 2:
+        return math.nan
+    quantile = float(special.stdtrit(sentences - 1, (1 + INTERVAL) / 2))
+    normal = float(special.ndtri((1 + INTERVAL) / 2))
+    return math.sqrt(sentences / (sentences - 1)) * quantile / normal
 
 
 def posterior_of_blocks(

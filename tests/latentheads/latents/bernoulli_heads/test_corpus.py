@@ -20,6 +20,7 @@ from latentheads.latents.bernoulli_heads.options import (
     BernoulliHeadsOptions,
     check_number_of_subsets,
 )
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.network import Choice
 from latentheads.models import Translation
@@ -231,6 +232,21 @@ def test_subsets_by_probability_and_by_size() -> None:
     assert nothing.smallest_subset(0.0).nats == 0  # of texts without a token
 
 
+@pytest.mark.parametrize(("sentences", "expected"), [(20, 93), (500, 42)])
+def test_a_subset_loses_more_on_other_sentences(sentences: int, expected: int) -> None:
+    """Than the limit by which it was chosen: heads of known mean effects."""
+    random = torch.Generator().manual_seed(0)
+    subsets, above = all_subsets(8, torch.empty((), dtype=torch.float64)), 0
+    for _ in range(100):
+        means = (0.15 * torch.randn(8, generator=random, dtype=torch.float64)).abs()
+        effects = means + torch.randn(sentences, 8, generator=random, dtype=torch.float64)
+        table = -effects @ (1 - subsets).mT
+        posterior = HeadPosterior([Block("decoder-self", 0, 8)], table, torch.ones(sentences))
+        (kept,) = posterior.smallest_subset(within=0.3).heads.values()
+        above += float(means.sum() - means[kept].sum()) > 0.3
+    assert above == expected
+
+
 def test_bootstrap_intervals() -> None:
     posterior = made_up(sentences=40, tau=20.0)
     intervals = posterior.bootstrap(400, seed=1)
@@ -265,6 +281,18 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
     torch.testing.assert_close(spread, scores.std() * math.sqrt(200), rtol=0.05, atol=0)
     total = scores.sum()
     torch.testing.assert_close(posterior.inclusion[0].log(), logsigmoid(total))
+
+
+def test_intervals_of_three_sentences_hold_the_probability() -> None:
+    """That of heads of known mean effects; percentiles of the resamples would in 75 %."""
+    random = torch.Generator().manual_seed(0)
+    blocks, held = [Block("decoder-self", 0, 6)], 0
+    for _ in range(30):
+        effects = 0.5 + torch.randn(3, 6, generator=random, dtype=torch.float64)
+        table = effects @ all_subsets(6, effects).mT
+        ends = HeadPosterior(blocks, table, torch.ones(3).double(), tau=1.5).bootstrap(100)
+        held += int(((ends.low < 0.7311) & (ends.high > 0.7311)).sum())  # log-odds of 1
+    assert 0.9 < held / 180 < 0.98
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,22 @@ def test_an_interval_of_information_has_the_variance_of_cross_validation() -> No
     torch.testing.assert_close(torch.tensor(best.information).double(), expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize(("number", "right", "likely"), [(2, 414, 464), (5, 439, 457)])
+def test_a_probability_of_two_examples_is_too_sure(number: int, right: int, likely: int) -> None:
+    """Of heads whose mean information is known: how many with P above .9 have a nat."""
+    random = torch.Generator().manual_seed(0)
+    mean = 1 + 0.5 * torch.randn(1280, generator=random, dtype=torch.float64)
+    first = mean + 0.4 * torch.randn(number, 1280, generator=random, dtype=torch.float64)
+    information = torch.cat([first, first - 9], 1)[:, None]  # the other view has none
+    unknown = torch.full((1,), torch.nan)
+    example = WordAttention(torch.ones(2560, 1, 3) / 3, unknown, unknown)
+    model = make_model([example], replace(OPTIONS, reach=1))
+    names = [(0, head) for head in range(1280)]
+    heads = AlignmentHeads(model, names, information, [example] * number, 1.0)
+    is_likely = torch.tensor([p > 0.9 for _, p in sorted(heads.probabilities.items())])
+    assert (int((mean[is_likely] >= 1).sum()), int(is_likely.sum())) == (right, likely)
+
+
 def test_a_wider_level_has_wider_intervals() -> None:
     heads, new = _fit(3), _unlabel(_plant(98))
     narrow, wide = (heads.times(new, level)["starts"] for level in (0.5, 0.95))
