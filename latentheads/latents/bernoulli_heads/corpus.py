@@ -72,7 +72,8 @@ class Subset:
     Attributes:
         heads: The active heads of every block, by its name.
         probability: Its posterior probability.
-        nats: Nats per target token that are lost compared with all heads active.
+        nats: Nats per target token that are lost compared with all heads active, on the sentences
+            of the posterior; others lose more, since the subset was chosen on these.
     """
 
     heads: dict[str, list[int]]
@@ -260,7 +261,8 @@ class HeadPosterior:
         """The fewest heads that lose at most ``within``; of several such sets the likeliest.
 
         Args:
-            within: Nats per target token that may be lost compared with all heads active.
+            within: Nats per target token that may be lost compared with all heads active, on these
+                sentences; on others more are lost (``docs/bernoulli-heads.md``).
         """
         check_number("within", within)
         if not within >= 0:

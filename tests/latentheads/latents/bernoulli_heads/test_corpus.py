@@ -246,6 +246,23 @@ def test_bootstrap_intervals() -> None:
     assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
 
 
+def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() -> None:
+    """Figures of docs/bernoulli-heads.md, there of more samples."""
+    heads, cost, spread, within, samples = 6, 0.03, 0.3, 0.05, 100
+    active, block = torch.tensor([*every_subset(heads)]).double(), Block("decoder-self", 0, heads)
+    generator, chosen = torch.Generator().manual_seed(0), []
+    for _ in range(samples):
+        costs = cost + spread * torch.randn(200, heads, generator=generator, dtype=torch.float64)
+        log_likelihoods = -costs @ (1 - active).mT
+        posterior = HeadPosterior([block], log_likelihoods, torch.ones(200).double())
+        chosen.append(posterior.smallest_subset(within))
+    elsewhere = torch.tensor([cost * (heads - subset.size) for subset in chosen])
+    here = sum(subset.nats for subset in chosen) / samples
+    assert here == pytest.approx(0.034, abs=0.004)
+    assert float(elsewhere.mean()) == pytest.approx(0.083, abs=0.006)
+    assert float((elsewhere > within).double().mean()) == pytest.approx(0.9, abs=0.06)
+
+
 @pytest.mark.parametrize("sentences", [0, 1])
 def test_one_sentence_or_none_has_no_interval(sentences: int) -> None:
     posterior = made_up(3).on(torch.arange(sentences))
