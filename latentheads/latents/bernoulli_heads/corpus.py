@@ -324,7 +324,9 @@ class HeadPosterior:
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
-        The temperature is held fixed: its own uncertainty is not in them.
+        They are of the probability by the mean effects of all such sentences: that by as many other
+        sentences is in fewer of them. The temperature is held fixed: its own uncertainty is not in
+        them.
 
         Args:
             resamples: Number of resamples.

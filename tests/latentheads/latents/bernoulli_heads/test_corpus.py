@@ -246,6 +246,29 @@ def test_bootstrap_intervals() -> None:
     assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
 
 
+@pytest.mark.parametrize(("number", "share", "other_share"), [(200, 0.94, 0.82), (10, 0.89, 0.77)])
+def test_an_interval_holds_p_by_the_mean_effect_and_seldomer_that_of_other_sentences(
+    number: int, share: float, other_share: float
+) -> None:
+    """Figures of docs/bernoulli-heads.md, there of more samples."""
+    heads, mean, samples = 3, 0.05, 40
+    active, block = torch.tensor([*every_subset(heads)]).double(), Block("decoder-self", 0, heads)
+    generator, held, held_other = torch.Generator().manual_seed(0), [], []
+
+    def sample() -> HeadPosterior:
+        effects = mean + 0.5 * torch.randn(number, heads, generator=generator, dtype=torch.float64)
+        tokens = torch.ones(number).double()
+        return HeadPosterior([block], -effects @ (1 - active).mT, tokens, tau=20.0)
+
+    for seed in range(samples):
+        intervals, other = sample().bootstrap(100, seed), sample().inclusion
+        by_mean = torch.full_like(other, number * mean / 20).sigmoid()
+        held.append((intervals.low <= by_mean) & (by_mean <= intervals.high))
+        held_other.append((intervals.low <= other) & (other <= intervals.high))
+    assert float(torch.cat(held).double().mean()) == pytest.approx(share, abs=0.06)
+    assert float(torch.cat(held_other).double().mean()) == pytest.approx(other_share, abs=0.1)
+
+
 def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() -> None:
     """Figures of docs/bernoulli-heads.md, there of more samples."""
     heads, cost, spread, within, samples = 6, 0.03, 0.3, 0.05, 100
