@@ -36,6 +36,12 @@ RELATIONS = {
 }
 """Notes on differences, by how those of log p stand to them."""
 
+BLOCKS = (
+    "blocks are resampled as if independent: of texts with several blocks each, intervals are too "
+    "narrow, and p too small"
+)
+"""The note on blocks of running text."""
+
 
 @dataclass(frozen=True)
 class SentenceLikelihoods:
@@ -181,6 +187,7 @@ def format_table(
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
     notes += describe_few(len(likelihoods[0].nats), likelihoods[0].pieces)
+    notes += [BLOCKS] * (likelihoods[0].pieces == "blocks")
     notes += describe_steps([run.step for run in likelihoods])
     tests = sum(row.difference is not None and row.difference.p is not None for row in comparisons)
     notes += [describe_tests(tests)] * bool(tests)

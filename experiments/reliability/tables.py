@@ -12,6 +12,7 @@ from latentheads.contrib.uncertainty.measures import Figure
 from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.experiments.cli.tables import aligned
+from latentheads.experiments.comparison.systems import describe_few
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
 from latentheads.files import format_json
 
@@ -58,7 +59,7 @@ def write_tables(results: EvaluationResults) -> str:
                 ("system", *DIFFERENCE_MEASURES), names[1:], map(_difference_cells, measures[1:])
             )
         )
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *describe_few(results.texts.sizes[TEST])])
 
 
 CALIBRATION_MEASURES = {

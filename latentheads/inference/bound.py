@@ -337,8 +337,9 @@ class Importance:
     def pareto_k(self) -> Float[Tensor, batch]:
         """Shape of the weights' tail (Pareto k-hat); above 0.7 the estimate is unreliable.
 
-        NaN if it is unknown: for fewer than 30 samples, or if weights tie at the cut-off of the
-        tail, as with few discrete values. -inf if the largest weights are equal: there is no tail.
+        Of few samples it is rough, and often below 0.7 though the tail is heavy. NaN if unknown:
+        for fewer than 30 samples, or if weights tie at the cut-off of the tail, as with few
+        discrete values. -inf if the largest weights are equal: there is no tail.
         """
         if self.log_weights.shape[0] < MIN_TAIL_SAMPLES:
             return self.log_weights.new_full(self.log_weights.shape[1:], torch.nan)

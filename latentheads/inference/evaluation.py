@@ -37,7 +37,8 @@ ENTROPY_FIGURES = ("prior_gap", "prior_entropy", "posterior_entropy", "informati
 """Figures that are sums over all values of the summed latents."""
 
 LEAK_ERRORS, LEAK_NATS = 4.0, 1e-4
-"""Tolerance of a mean bound above the true log p: in standard errors, and in nats per sentence."""
+"""Tolerance of a mean bound above the true log p: standard errors, if there are many sentences (if
+few, those that are as rare by Student's t); and nats per sentence."""
 
 
 @dataclass
@@ -481,12 +482,18 @@ def _describe_leak(sums: _Sums, num_sentences: int, shared_kl: float) -> str | N
         variance = sums.squares[name] / num_sentences - mean**2
         standard_error = math.sqrt(max(0.0, variance) / (num_sentences - 1))
         margin = mean - shared_kl / num_sentences
-        if margin > max(LEAK_NATS, LEAK_ERRORS * standard_error):
+        if margin > LEAK_NATS and margin > _leak_errors(num_sentences) * standard_error:
             return (
                 f"the mean {name} lies {margin:.4f} nats per sentence above the true log p, with a "
                 f"standard error of {standard_error:.4f}: something conditions on what is predicted"
             )
     return None
+
+
+def _leak_errors(num_sentences: int) -> float:
+    from scipy import stats  # slow to import
+
+    return float(stats.t.isf(stats.norm.sf(LEAK_ERRORS), num_sentences - 1))
 
 
 def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, num_samples: int) -> Report:

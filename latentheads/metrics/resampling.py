@@ -1,7 +1,8 @@
 r"""Bootstrap resampling of sentences: confidence intervals, and paired tests of systems.
 
 Koehn 2004, https://aclanthology.org/W04-3250. All systems share the same resamples, so that the
-difficulty of a sentence cancels in a difference.
+difficulty of a sentence cancels in a difference. Sentences count as independent: of several of one
+text or speaker intervals are too narrow, and p too small.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class Comparison:
         """The difference of each later guide to the first, by paired bootstrap over sentences.
 
         The noise of the latents of a sentence is part of the interval. That of latents which all
-        sentences share is not.
+        sentences share is not, nor is how guides of other seeds differ: an interval that excludes 0
+        shows a difference of these trained guides, not of their kinds.
         """
         return self._differences_to(next(iter(self.reports)), self.compared)
 
@@ -117,6 +118,7 @@ class Comparison:
             note += f"; differences with 95 % intervals, bootstrap over {number:,} sentences"
             if self._shares_latents:
                 note += ", without the noise of the latents that these share"
+            note += "; guides of other seeds may differ by more"
         below = ", ".join(self._below_prior())
         return f"{note}; below the bound of the prior: {below}" if below else note
 

@@ -141,6 +141,34 @@ def test_precision_by_share_is_a_mean_over_samples() -> None:
     assert row[1:] == expected
 
 
+def test_sure_words_and_links_are_those_of_the_study() -> None:
+    measured = [results(f"nulls-{name}") for name in ("en-sv-3843", "en-ro-4553", "hansards-5000")]
+    columns = ("null_source", "null_target", "forward", "backward", "product")
+    rows = section(STUDY, "Sure words")
+    on_the_page = [row[1:] for row in section(MANUAL, "Calibration")]
+    for record, row, cells in zip(measured, rows, on_the_page, strict=True):
+        shares = ["{} [{}, {}]".format(*record[name]["right"]) for name in columns]
+        means = [f"{record[name]['mean']:.3f}".removeprefix("0") for name in columns]
+        numbers = [f"{record[name]['number']:,}" for name in columns]
+        assert row[0].endswith(f"{record['pairs']:,} pairs")
+        assert row[1:] == [
+            f"{number}: {mean} \N{RIGHTWARDS ARROW} {share}"
+            for number, mean, share in zip(numbers, means, shares, strict=True)
+        ]
+        assert cells == shares[:2]
+        assert [float(mean[:4]) for mean in means] == pytest.approx(
+            [0.97] * 2 + [0.99] * 3, abs=0.011
+        )
+    ranges = [
+        [min(shares), max(shares)]
+        for names in (("product",), ("forward", "backward"))
+        for shares in [[record[name]["right"][0] for record in measured for name in names]]
+    ]
+    text = " ".join(MANUAL.text.split())
+    joined, single = ("{} to {} %".format(*ends) for ends in ranges)
+    assert f"{joined} are right; of one direction alone (`forward`, `backward`) {single}" in text
+
+
 def signed(value: float) -> str:
     """With its sign, but for zero, and without a zero before the point."""
     sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else ""

@@ -749,3 +749,30 @@ def test_the_page_of_alignments_says_what_starts_differ_by() -> None:
         cell for row in rows_of(section("alignments", STARTS))[17:19] for cell in row[1:]
     ]
     assert re.findall(r"-?\.?[\d.]+ \[[^]]*\]", paragraph) == differences
+
+
+def test_how_much_too_narrow_intervals_over_blocks_are_is_what_was_measured() -> None:
+    record = json.loads((RESULTS / "wikitext-2" / "articles.json").read_text("utf-8"))
+    (study,) = [
+        " ".join(section.split())
+        for section in Page(RESULTS / "wikitext-2" / "README.md").sections
+        if section.startswith("## Intervals over blocks")
+    ]
+    over_blocks, over_articles = record["errors"]
+    ratio = over_articles / over_blocks
+    blocks, articles = f"{record['blocks']:,}", record["articles"]
+    held = record["held"] / record["texts"]
+    difference, *errors = (
+        f"{x:.4f}"[1:] for x in (record["difference"], over_blocks, over_articles)
+    )
+    for text in (
+        f"The difference on test is {difference} nats",
+        f"Its standard error is {errors[0]} over {blocks} blocks",
+        f"and {errors[1]} over {articles} articles, {ratio:.1f} times as large",
+        f"Of {record['texts']:,} texts of as many articles",
+        f"holds the difference in {100 * held:.1f} %",
+    ):
+        assert text in study, text
+    page = " ".join(Page(ROOT / "docs" / "comparing.md").prose.split())
+    assert f"{articles} articles with {blocks} blocks" in page
+    assert f"holds the true difference in {held:.0%}".replace("%", " %") in page

@@ -226,6 +226,14 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert "per sentence, not per token: the runs tokenise sentences differently" in table
 
 
+@pytest.mark.parametrize(("pieces", "notes"), [("sentences", 0), ("blocks", 1)])
+def test_blocks_of_running_text_are_called_dependent(pieces: str, notes: int) -> None:
+    nats, tokens = np.array([-4.0, -5.0]), np.array([2.0, 3.0])
+    run = SentenceLikelihoods("run", nats, tokens, "exact", None, pieces)
+    table = format_table([run, run], compare_runs([run, run], 40, 0))
+    assert table.count("\nblocks are resampled as if independent: of texts with several") == notes
+
+
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:
     plain, _, other = map(str, beside)
     differ = f"{other} and {plain} have different test parts: one is needed"

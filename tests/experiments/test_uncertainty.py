@@ -149,17 +149,18 @@ def test_systems_with_dropout_are_of_networks_that_have_it(tmp_path: Path) -> No
 
 def test_a_system_alone_is_held_against_no_other() -> None:
     evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
-    texts: Any = SimpleNamespace(others={})
+    texts: Any = SimpleNamespace(others={}, sizes={"test": 30})
     figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
     one = EvaluationResults([System("mine", "alone", [], [])], [[evaluation]], [figures], texts)
     tables = write_tables(one)
     assert "mine    2.000" in tables
+    assert "fewer than" not in tables
     assert "Less the first system's" not in tables
 
 
 def test_of_a_difference_as_much_is_told_as_is_known() -> None:
     evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
-    texts: Any = SimpleNamespace(others={})
+    texts: Any = SimpleNamespace(others={}, sizes={"test": 29})
     nan = float("nan")
     figure = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
     figures = {
@@ -169,7 +170,9 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
     }
     systems = [System(name, "alone", [], []) for name in ("one", "two")]
     tables = write_tables(EvaluationResults(systems, [[evaluation]] * 2, [figures] * 2, texts))
-    assert tables.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
+    *_, differences, _, few = tables.splitlines()
+    assert differences.split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
+    assert few == "fewer than 30 sentences: intervals are too narrow, and p too small"
 
 
 def test_a_run_that_writes_nothing_costs_no_other_figure(

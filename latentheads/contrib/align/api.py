@@ -329,7 +329,8 @@ def align(
     Args:
         source: Lines in one language, each a text or a list of its words.
         target: The translation of each.
-        aligner: A trained aligner; None trains one.
+        aligner: A trained aligner, for new lines: probabilities of lines that it was trained on are
+            too high, since their own counts stay in. None trains one.
         options: Options of training.
         split: spaces (default): what stands between white space is aligned as it is. punctuation:
             words and their punctuation are aligned separately, also those of a list of words; links

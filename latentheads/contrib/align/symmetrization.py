@@ -69,12 +69,15 @@ class LinkPosterior:
 
     @property
     def null_source(self) -> Float[ndarray, " source"]:
-        """The probability that each source word has no link, in the direction that generates it."""
+        """The probability that each source word has no link, in the direction that generates it.
+
+        Far too high: of words with .9 or more people link about half, or most (``docs/align.md``).
+        """
         return np.clip(1 - self.backward.sum(1), 0, 1) if self.nulls is None else self.nulls[0]
 
     @property
     def null_target(self) -> Float[ndarray, " target"]:
-        """The probability that each target word has no link, in the direction that generates it."""
+        """The same of each target word, as far too high."""
         return np.clip(1 - self.forward.sum(0), 0, 1) if self.nulls is None else self.nulls[1]
 
 

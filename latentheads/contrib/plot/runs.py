@@ -108,7 +108,7 @@ def selection(run: Run) -> Figure:
 
 @_accepts_folder
 def selection_history(run: Run) -> Figure:
-    """Draws the posterior probability that each head is active over training.
+    """Draws the guide's probability that each head is active over training.
 
     Args:
         run: A finished run with a selection of heads, or its folder.

@@ -83,7 +83,7 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
         _draw_sharing(row[-1], entry)
-    figure.colorbar(image, ax=axes, label="posterior probability\n(dot: active)", shrink=0.8)
+    figure.colorbar(image, ax=axes, label="guide's probability\n(dot: active)", shrink=0.8)
     write_title(figure, f"Probability that each head is active\n{title}")
     return figure
 
@@ -257,7 +257,7 @@ def _write_cells(axis: Any, cells: Any) -> None:
 def draw_selection_history(
     records: list[dict[str, Any]], selection: Mapping[str, Any], title: str = ""
 ) -> Figure:
-    """Draws the posterior probability that each head is active over training, one panel per block.
+    """Draws the guide's probability that each head is active over training, one panel per block.
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.

@@ -73,7 +73,7 @@ class Subset:
         heads: The active heads of every block, by its name.
         probability: Its posterior probability.
         nats: Nats per target token that are lost compared with all heads active, on the sentences
-            of the posterior: others lose more, as the subset was chosen on these.
+            of the posterior; others lose more, since the subset was chosen on these.
     """
 
     heads: dict[str, list[int]]
@@ -260,11 +260,9 @@ class HeadPosterior:
     def smallest_subset(self, within: float) -> Subset:
         """The fewest heads that lose at most ``within``; of several such sets the likeliest.
 
-        Other sentences lose more, with few sentences mostly more than ``within``: take some that
-        the subset was not chosen on to measure what it loses.
-
         Args:
-            within: Nats per target token that may be lost compared with all heads active.
+            within: Nats per target token that may be lost compared with all heads active, on these
+                sentences; on others more are lost (``docs/bernoulli-heads.md``).
         """
         check_number("within", within)
         if not within >= 0:
@@ -326,10 +324,10 @@ class HeadPosterior:
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
-        They are of log-odds, and of few sentences wider than percentiles of the resamples, by
-        Student's t. The temperature is held fixed: its own uncertainty is not in them. Sentences
-        are taken as independent: of copies, or of prompts that share a text, intervals are too
-        narrow.
+        They are of the probability by the mean effects of all such sentences: that by as many other
+        sentences is in fewer of them. They stretch log-odds by Student's t, which matters with few
+        sentences. The temperature is held fixed: its own uncertainty is not in them. Sentences are
+        taken as independent: of copies, or of prompts with one text, intervals are too narrow.
 
         Args:
             resamples: Number of resamples.

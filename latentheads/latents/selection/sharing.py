@@ -13,7 +13,7 @@ from latentheads.names import block_of
 
 @torch.no_grad()
 def selection_probabilities(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
-    """The posterior probability of every candidate of a block to be active, by task."""
+    """The guide's probability of every candidate of a block to be active, by task."""
     families = guide.find_posteriors(SelectionFamily)
     return {block_of(site): family().open.cpu() for site, family in families.items()}
 

@@ -372,6 +372,16 @@ def test_tail_needs_30_draws_and_tells_heavy_from_light() -> None:
     assert not Importance(torch.randn(30, 2)).pareto_k.isnan().any()
 
 
+@pytest.mark.parametrize(
+    ("samples", "shape", "share"), [(32, 0.3, 0.07), (32, 0.9, 0.27), (1000, 0.9, 0.80)]
+)
+def test_the_tail_of_few_draws_is_rough(samples: int, shape: float, share: float) -> None:
+    """Figures of docs/ideas.md, there of more sentences."""
+    uniform = torch.rand(samples, 200, generator=torch.Generator().manual_seed(0)).double()
+    pareto_k = Importance(-shape * uniform.log()).pareto_k
+    assert float((pareto_k > 0.7).double().mean()) == pytest.approx(share, abs=0.08)
+
+
 @pytest.mark.parametrize(("k", "error"), [(1.5, 0.3), (0.5, 0.15), (-0.5, 0.15)])
 def test_the_tail_of_generalised_pareto_weights_has_their_own_shape(k: float, error: float) -> None:
     """A distribution with skew: of shape -0.5 its weights are bounded, 1/w has another shape."""

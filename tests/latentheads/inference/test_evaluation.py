@@ -220,14 +220,17 @@ def test_an_exact_log_p_above_the_truth_raises_the_alarm_whatever_the_guide() ->
     assert report.leak.startswith("the mean exact log p lies 0.0002 nats per sentence above")
 
 
-def test_the_alarm_is_raised_beyond_four_standard_errors() -> None:
-    """Of two sentences, the error of the mean is half of what they differ by."""
-    model, guide = pair("tied", prior="delta")
-    batch = rows(small_batch(), [0, 2])
-    nats = plug_in_log_likelihood(model.eval(), batch).detach()
-    for apart, alarm in ((0.24, True), (0.26, False)):
-        excess = torch.tensor([1 + apart, 1 - apart])
-        report = evaluate(model, guide, [batch], truth=(nats - excess).tolist())
+@pytest.mark.parametrize(("number", "errors"), [(2, 10050.0), (5, 17.4), (30, 4.7)])
+def test_the_alarm_is_raised_beyond_four_standard_errors_and_of_few_sentences_beyond_more(
+    number: int, errors: float
+) -> None:
+    model, guide, batch, truth = aligned_pair(Exact)
+    batch, truth = rows(batch, list(range(number))), truth[:number]
+    apart = torch.linspace(-1, 1, number)
+    error = apart.std() / math.sqrt(number)
+    for factor, alarm in ((1.01, True), (0.99, False)):
+        excess = apart + factor * errors * error
+        report = evaluate(model, guide, [batch], truth=(truth - excess).tolist())
         assert (report.leak is not None) == alarm
 
 

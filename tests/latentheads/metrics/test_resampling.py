@@ -153,6 +153,31 @@ def test_over_few_sentences_an_interval_is_too_narrow_and_p_too_small(
     assert low_p / len(samples) == pytest.approx(rejected, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("correlation", "share", "rejected"), [(0.0, 0.95, 0.05), (0.1, 0.84, 0.16), (0.3, 0.68, 0.32)]
+)
+def test_over_blocks_of_few_texts_an_interval_is_too_narrow_and_p_too_small(
+    correlation: float, share: float, rejected: float
+) -> None:
+    texts, blocks, samples = 20, 10, 600
+    number = texts * blocks
+    counts = [np.bincount(resample, minlength=number) for resample in Resamples(number, 400, SEED)]
+    rng = np.random.default_rng(0)
+    of_text = rng.normal(size=(samples, texts)).repeat(blocks, 1) * correlation**0.5
+    scores = of_text + rng.normal(size=(samples, number)) * (1 - correlation) ** 0.5
+    baseline = 0.0, np.zeros(len(counts))
+    estimates = [
+        estimate_systems([baseline, system], "")[1]
+        for system in zip(
+            scores.mean(1).tolist(), scores @ np.array(counts).T / number, strict=True
+        )
+    ]
+    held = sum(estimate.low <= 0 <= estimate.high for estimate in estimates)
+    low_p = sum(estimate.p is not None and estimate.p < 0.05 for estimate in estimates)
+    assert held / samples == pytest.approx(share, abs=0.04)
+    assert low_p / samples == pytest.approx(rejected, abs=0.04)
+
+
 def test_resamples_of_a_single_sentence_say_nothing() -> None:
     base, other = paired_bootstrap(["a b c d"], [["a b c e"]], ["a b c d"], True, accuracy=True)
     for estimate in (base.bleu, other.bleu, other.chrf, other.accuracy):

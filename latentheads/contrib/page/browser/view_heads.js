@@ -43,7 +43,7 @@ const QUANTITIES = {
     "deviation",
     "Gradient of the loss by a mask on the head's output.",
   ],
-  active: ["Active", "probability", "apart", "The posterior probability that the head is active: that its gate is open."],
+  active: ["Active", "probability", "apart", "The guide's probability that the head is active: that its gate is open."],
 };
 const PER_BLOCK = ["kl", "gap"];
 const SHARES = ["confidence", "active"];
@@ -139,7 +139,7 @@ function drawSelection(run, box) {
       make("p", {}, `${gates.open} of ${gates.gated} gates are open; ${write(gates.expected, 1)} are expected to be.`),
     );
   box.append(make("div", { class: "keys" }, make("span", {}, make("i", { class: "active" }), "selected")));
-  box.append(makeScale(ramp, "1", "posterior probability that a head is active"));
+  box.append(makeScale(ramp, "1", "the guide's probability that a head is active"));
   for (const [type, selection] of Object.entries(run.selection)) {
     const charts = selection.tasks.map((task, index) => drawProbabilities(selection, task, index, ramp));
     if (selection.tasks.length > 1) {

@@ -8,6 +8,7 @@ from latentheads.contrib.uncertainty.calibration import (
     equal_width_edges,
     sum_bins,
 )
+from latentheads.metrics.resampling import SEED, Resamples, estimate_systems
 
 CONFIDENCE = np.array([0.9, 0.8, 0.6, 0.2])
 RIGHT = np.array([True, False, True, False])
@@ -59,3 +60,28 @@ def test_an_empty_bin_says_nothing_and_costs_nothing() -> None:
     ).bins()
     assert np.isnan(bins.accuracy[:2]).all()
     assert bins.error == 0
+
+
+def test_the_error_of_few_calibrated_tokens_is_too_large_and_so_is_its_interval() -> None:
+    """Figures of docs/uncertainty.md, there of more samples."""
+    sentences, length, samples = 50, 12, 40
+    resamples = Resamples(sentences, 100, SEED)
+    weights = [np.bincount(r, minlength=sentences).astype(float) for r in resamples]
+    rng, sentence = np.random.default_rng(0), np.arange(sentences).repeat(length)
+    errors, low, held = [], [], 0
+    for _ in range(samples):
+        log_odds = rng.normal(1, 1.5, (sentences, length)) + rng.normal(size=(sentences, 1))
+        probability = 1 / (1 + np.exp(-log_odds.ravel()))
+        correct = rng.random(len(probability)) < probability
+        sums = sum_bins(probability, correct, sentence, sentences, equal_width_edges())
+        bins = [sums.bins(), *map(sums.bins, weights)]
+        error, excess = (
+            estimate_systems([(value[0], np.array(value[1:]))], "")[0]
+            for value in ([b.error for b in bins], [b.overconfidence for b in bins])
+        )
+        errors.append(error.score)
+        low.append(error.low)
+        held += excess.low <= 0 <= excess.high
+    assert np.mean(errors) == pytest.approx(0.047, abs=0.005)
+    assert min(low) > 0
+    assert held >= 0.85 * samples

@@ -232,21 +232,6 @@ def test_subsets_by_probability_and_by_size() -> None:
     assert nothing.smallest_subset(0.0).nats == 0  # of texts without a token
 
 
-@pytest.mark.parametrize(("sentences", "expected"), [(20, 93), (500, 42)])
-def test_a_subset_loses_more_on_other_sentences(sentences: int, expected: int) -> None:
-    """Than the limit by which it was chosen: heads of known mean effects."""
-    random = torch.Generator().manual_seed(0)
-    subsets, above = all_subsets(8, torch.empty((), dtype=torch.float64)), 0
-    for _ in range(100):
-        means = (0.15 * torch.randn(8, generator=random, dtype=torch.float64)).abs()
-        effects = means + torch.randn(sentences, 8, generator=random, dtype=torch.float64)
-        table = -effects @ (1 - subsets).mT
-        posterior = HeadPosterior([Block("decoder-self", 0, 8)], table, torch.ones(sentences))
-        (kept,) = posterior.smallest_subset(within=0.3).heads.values()
-        above += float(means.sum() - means[kept].sum()) > 0.3
-    assert above == expected
-
-
 def test_bootstrap_intervals() -> None:
     posterior = made_up(sentences=40, tau=20.0)
     intervals = posterior.bootstrap(400, seed=1)
@@ -260,6 +245,46 @@ def test_bootstrap_intervals() -> None:
     assert (alike.bootstrap(50).width < 1e-12).all()
     ends = [f"[{x:.3f}, {x:.3f}]" for x in alike.inclusion.tolist()]
     assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
+
+
+@pytest.mark.parametrize(("number", "share", "other_share"), [(200, 0.94, 0.81), (10, 0.94, 0.84)])
+def test_an_interval_holds_p_by_the_mean_effect_and_seldomer_that_of_other_sentences(
+    number: int, share: float, other_share: float
+) -> None:
+    """Figures of docs/bernoulli-heads.md, there of more samples."""
+    heads, mean, samples = 3, 0.05, 40
+    active, block = torch.tensor([*every_subset(heads)]).double(), Block("decoder-self", 0, heads)
+    generator, held, held_other = torch.Generator().manual_seed(0), [], []
+
+    def sample() -> HeadPosterior:
+        effects = mean + 0.5 * torch.randn(number, heads, generator=generator, dtype=torch.float64)
+        tokens = torch.ones(number).double()
+        return HeadPosterior([block], -effects @ (1 - active).mT, tokens, tau=20.0)
+
+    for seed in range(samples):
+        intervals, other = sample().bootstrap(100, seed), sample().inclusion
+        by_mean = torch.full_like(other, number * mean / 20).sigmoid()
+        held.append((intervals.low <= by_mean) & (by_mean <= intervals.high))
+        held_other.append((intervals.low <= other) & (other <= intervals.high))
+    assert float(torch.cat(held).double().mean()) == pytest.approx(share, abs=0.06)
+    assert float(torch.cat(held_other).double().mean()) == pytest.approx(other_share, abs=0.1)
+
+
+def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() -> None:
+    """Figures of docs/bernoulli-heads.md, there of more samples."""
+    heads, cost, spread, within, samples = 6, 0.03, 0.3, 0.05, 100
+    active, block = torch.tensor([*every_subset(heads)]).double(), Block("decoder-self", 0, heads)
+    generator, chosen = torch.Generator().manual_seed(0), []
+    for _ in range(samples):
+        costs = cost + spread * torch.randn(200, heads, generator=generator, dtype=torch.float64)
+        log_likelihoods = -costs @ (1 - active).mT
+        posterior = HeadPosterior([block], log_likelihoods, torch.ones(200).double())
+        chosen.append(posterior.smallest_subset(within))
+    elsewhere = torch.tensor([cost * (heads - subset.size) for subset in chosen])
+    here = sum(subset.nats for subset in chosen) / samples
+    assert here == pytest.approx(0.034, abs=0.004)
+    assert float(elsewhere.mean()) == pytest.approx(0.083, abs=0.006)
+    assert float((elsewhere > within).double().mean()) == pytest.approx(0.9, abs=0.06)
 
 
 @pytest.mark.parametrize("sentences", [0, 1])
