@@ -131,9 +131,9 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--scores",
         help="file for probabilities, one JSON object per line: links [source, target, "
-        "probability], the probability that each word has no link (null_source, null_target), and "
-        "the log_probs of the target given the source and of the reverse, in nats; null where a "
-        "line is not aligned: it is too long, or one side is empty",
+        "probability], the probability that each word has no link (null_source, null_target), "
+        "which is too high, and the log_probs of the target given the source and of the reverse, "
+        "in nats; null where a line is not aligned: it is too long, or one side is empty",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
