@@ -297,7 +297,7 @@ FEW = part(11)
 """Two batches of 97 tokens."""
 
 OPTIONS: list[dict[str, Any]] = [
-    {"loss": {"kl_warmup": 3}, "optimizer": "muon", "tokens": 97},
+    {"optimizer": "muon", "tokens": 97},
     {"noise_warmup_steps": 3, "optimizer": "adamw", "tokens": 97},
     {"accumulate": 2, "optimizer": "nag", "clip": 0.0, "tokens": 97},
 ]
