@@ -160,16 +160,18 @@ def make_loss(name: str) -> Any:
 
 @pytest.mark.device
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_replayed_step_is_the_step_itself(name: str, there: There) -> None:
+def test_a_replayed_step_is_the_step_itself(
+    name: str, there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of other sentences, other weights, other noise and another factor."""
+    monkeypatch.setattr(graphs, "SEEN", 0)
     loss = make_loss(name)
     work = make_work(loss)
     with there(own_noise=True) as device:
         loss.to(device.name)
         parameters = list(loss.parameters())
         captured = StepGraphs(parameters, parameters[0].device)
-        for number in range(SEEN + 2):
-            batch = (small_batch(corpus_size=29), OTHER)[number % 2]
+        for number, batch in enumerate((small_batch(corpus_size=29), OTHER)):
             factor = 0.3 + number
             expected = take(loss, number, partial(work, batch.to(device.name), factor))
             device.forget()
