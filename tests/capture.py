@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from latentheads.training.graphs import Captured
-from tests.second_device import FarTensor
+from tests.second_device import FarTensor, tensors_in
 
 
 class Capture(TorchDispatchMode):
@@ -26,14 +24,18 @@ class Capture(TorchDispatchMode):
         super().__init__()
         self._operations: list[tuple[Any, Any, Any, list[FarTensor]]] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs an operation, and notes it unless its output is a view, which is no work."""
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, FarTensor)]
-        if any(isinstance(leaf, FarTensor) for leaf in [*inputs, *outputs]):
-            if not all(isinstance(leaf, FarTensor) for leaf in inputs):
+        outputs = [out for out in tensors_in([output]) if isinstance(out, FarTensor)]
+        if outputs or FarTensor in types:
+            inputs = tensors_in([*args, *kwargs.values()])
+            if not all(isinstance(given, FarTensor) for given in inputs):
                 raise RuntimeError(f"{func} reads memory of the CPU, which a replay does not see")
             if not _is_view(func):
                 self._operations.append((func, args, kwargs, outputs))
@@ -43,8 +45,7 @@ class Capture(TorchDispatchMode):
     def replay(self) -> None:
         """Runs all operations again, on what now stands in the memory that they read."""
         for func, args, kwargs, outputs in self._operations:
-            again = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if leaf is not None]
-            for output, new in zip(outputs, again, strict=True):
+            for output, new in zip(outputs, tensors_in([func(*args, **kwargs)]), strict=True):
                 if new.near is not output.near:  # was written in place
                     # an output of other sizes has no room
                     output.near.copy_(new.near.view_as(output.near))

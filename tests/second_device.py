@@ -14,14 +14,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 from torch.utils import _foreach_utils
-from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 
@@ -85,33 +85,33 @@ class SecondDevice(TorchDispatchMode):
         super().__init__()
         self.waits: list[str] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing here is compiled, and to say so takes as long as an operation
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = dict(kwargs or {})
-        given = list(_tensors((*args, *options.values())))
-        far = any(isinstance(item, FarTensor) for item in given)
+        given = list(tensors_in((*args, *options.values())))
+        far = there = FarTensor in types
         if options.get("device") is not None:
-            far = torch.device(options["device"]).type == NAME
+            there = torch.device(options["device"]).type == NAME
             options["device"] = "cpu"
+        how = _kind(func)
         if func is aten._to_copy.default:
-            self._note_copy(given[0], far, options.get("non_blocking", False))
+            self._note_copy(given[0], there, options.get("non_blocking", False))
         elif func is aten.copy_.default:
-            far = isinstance(given[0], FarTensor)
-            self._note_copy(given[1], far, len(args) > 2 and args[2])
+            there = isinstance(given[0], FarTensor)
+            self._note_copy(given[1], there, len(args) > 2 and args[2])
         else:
-            _check_devices(func, given)
-            if any(isinstance(item, FarTensor) for item in given) and _reads(func, args):
+            _check_devices(func, given, far)
+            if far and (how.reads or (how.indexes and _counts(args))):
                 self.waits.append(func.overloadpacket.__name__)
-        output = func(*map(near, args), **{name: near(option) for name, option in options.items()})
-        if not far:
+        output = func(*near(args), **{name: near(option) for name, option in options.items()})
+        if not there:
             return output
-        output = _moved(output)
-        return (
-            return_and_correct_aliasing(func, args, kwargs or {}, output)
-            if _aliases(func)
-            else output
-        )
+        return (kwargs or {}).get("out", args[0]) if how.writes else _moved(output)
 
     def forget(self) -> None:
         """Begins to note anew."""
@@ -131,13 +131,13 @@ class SecondDevice(TorchDispatchMode):
             raise RuntimeError("a copy to the CPU that is not waited for may be read too early")
 
 
-def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(given: Iterable[Any]) -> Iterator[Tensor]:
     """All tensors, also those in lists."""
     for item in given:
         if isinstance(item, Tensor):
             yield item
         elif isinstance(item, list | tuple):
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def near(value: Any) -> Any:
@@ -159,31 +159,43 @@ def _moved(actual: Any) -> Any:
     return FarTensor(actual) if isinstance(actual, Tensor) else actual
 
 
+class Kind(NamedTuple):
+    """What an operation does.
+
+    Attributes:
+        reads: Whether it asks for a number, or for how many there are.
+        indexes: Whether it asks where it is given a mask.
+        writes: Whether it gives what it has written to.
+    """
+
+    reads: bool
+    indexes: bool
+    writes: bool
+
+
 @cache
-def _aliases(func: Any) -> bool:
-    """Whether an operation changes what it is given, or gives a view of it."""
-    return any(argument.alias_info is not None for argument in func._schema.arguments)
+def _kind(func: Any) -> Kind:
+    packet, returned = func.overloadpacket, func._schema.returns
+    indexes = packet in (aten.index, aten.index_put, aten.index_put_)
+    writes = any(value.alias_info is not None and value.alias_info.is_write for value in returned)
+    return Kind(packet in READS, indexes, writes)
 
 
-def _check_devices(func: Any, given: list[Tensor]) -> None:
+def _check_devices(func: Any, given: list[Tensor], far: bool) -> None:
     """Refuses tensors of both devices, but for single numbers, as a GPU does."""
-    if any(item.device.type == NAME and not isinstance(item, FarTensor) for item in given):
+    here = [item for item in given if not isinstance(item, FarTensor)]
+    if any(item.is_meta for item in here):
         raise RuntimeError(f"{func}: numbers of the CPU were written on the device, and waited for")
     # a single number of the CPU may stand beside a tensor there, but not the other way round
-    if len({item.device.type for item in given if item.ndim or isinstance(item, FarTensor)}) > 1:
+    if far and any(item.ndim for item in here):
         shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in given]
         raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
 
 
-def _reads(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operation asks for a number, or for how many there are."""
-    if func.overloadpacket in READS:
-        return True
-    if func.overloadpacket not in (aten.index, aten.index_put, aten.index_put_):
-        return False
-    # one number is written where a mask is true without counting
-    fills = func.overloadpacket is not aten.index and args[2].numel() == 1
-    return not fills and any(item.dtype == torch.bool for item in _tensors(args[1]))
+def _counts(args: Sequence[Any]) -> bool:
+    """Whether it counts where a mask is true; to write one number there it need not."""
+    fills = len(args) > 2 and args[2].numel() == 1
+    return not fills and any(item.dtype == torch.bool for item in tensors_in(args[1]))
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Resamples:
 
     def __iter__(self) -> Iterator[Int[np.ndarray, " sentence"]]:
         generator = np.random.default_rng(self.seed)
-        return (generator.choice(self.number, self.number) for _ in range(self.resamples))
+        return (generator.integers(self.number, size=self.number) for _ in range(self.resamples))
 
 
 Combine = Callable[[Float[np.ndarray, " count"]], float]

@@ -16,13 +16,13 @@ from tests.docs.pages import FENCE, ROOT, Page, among, numbers
 from tests.experiments.programs import succeed
 
 TRAINING = {
-    "--data.sentences": "40",
-    "--data.held_out": "5",
+    "--data.sentences": "30",
+    "--data.held_out": "3",
     "--network.width": "8",
     "--network.feed_forward": "8",
     "--network.heads": "4",
-    "--train.steps": "2",
-    "--train.report_every": "2",
+    "--train.steps": "1",
+    "--train.report_every": "1",
     "--train.warmup_steps": "1",
     "--train.tokens": "128",
     "--num_samples": "2",

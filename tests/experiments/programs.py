@@ -38,7 +38,7 @@ STUDIES = {path.stem for path in (ROOT / "experiments" / "studies").glob("[!_]*.
 TINY = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
-SHORT = ["--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--num_samples=2"]
+SHORT = ["--train.steps=2", "--train.report_every=2", "--train.tokens=128", "--num_samples=2"]
 CUDA = pytest.param(
     ["--device", "cuda"],
     marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),

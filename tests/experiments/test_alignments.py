@@ -22,7 +22,7 @@ from tests.experiments.programs import assert_refused, inside, results_of, succe
 from tests.latentheads.runs import trained
 
 SMALL = ["--data=grammar", "--data.sentences=60", "--data.held_out=7", *trained.SMALL]
-SMALL += ["--train.steps=4", "--train.report_every=2", "--num_samples=2"]
+SMALL += ["--train.steps=2", "--train.report_every=2", "--num_samples=2"]
 QUICK = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation that is written: who has not learned to end a sentence goes on for long."""
 
@@ -120,7 +120,7 @@ def test_a_language_model_points_at_its_own_past(text: Path, heads: tuple[str, .
 
 def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path: Path) -> None:
     words = ["--network.adaptive=50,200", "--network.adaptive.div_value=2", "--loss=marginal"]
-    words += ["--network.adaptive.dropout=0.1", "--out", str(tmp_path)]
+    words += ["--network.adaptive.dropout=0.1", "--train.steps=2", "--out", str(tmp_path)]
     succeed("run.py", *TEXT, *heads, *words)
     results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]

@@ -13,7 +13,7 @@ from tests.experiments.programs import assert_one_line, inside, results_of
 
 QUICK = (
     *("--data=grammar", "--data.sentences=60", "--data.held_out=7", "--network.width=8"),
-    *("--network.feed_forward=8", "--network.heads=2", "--network.layers=1", "--train.steps=4"),
+    *("--network.feed_forward=8", "--network.heads=2", "--network.layers=1", "--train.steps=2"),
     *("--train.report_every=2", "--num_samples=2", "--decode.max_new_tokens=8"),
 )
 GATES = ("--latents=bernoulli-heads", "--bernoulli-heads.prior=cascaded")

@@ -72,7 +72,7 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert float(base["difference"]) == 0
     again = succeed("compare.py", *WORDS, "--out", str(compared))
     assert "parameters; corpus" not in again.stdout
-    other = inside("compare.py", *WORDS, "--out", str(compared), "--train.steps", "2")
+    other = inside("compare.py", *WORDS, "--out", str(compared), "--train.steps", "1")
     assert other.returncode == 2
     assert "holds a run with other options" in other.stderr
 
@@ -112,7 +112,7 @@ def test_a_section_that_a_report_lacks_is_named(copied: Path) -> None:
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
     more = inside("compare.py", *WORDS, "--out", str(copied), "--train.steps=4")
     assert more.returncode == 2
-    assert "is a run of 3 steps, and a comparison gives it no more" in more.stderr
+    assert "is a run of 2 steps, and a comparison gives it no more" in more.stderr
 
 
 @pytest.mark.parametrize("words", [["--recipes=coda-cs,cascaded,transformer"], WORDS[:2]])

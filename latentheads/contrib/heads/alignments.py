@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -228,6 +229,10 @@ class LinkScore:
         NaN of less than two sentences, without any error or right link, and where a resample has no
         links.
         """
+        return self._interval
+
+    @cached_property
+    def _interval(self) -> tuple[float, float]:
         if len(self.by_sentence) < 2:
             return math.nan, math.nan
         counts = np.array([astuple(sentence) for sentence in self.by_sentence], dtype=float)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from latentheads.experiments.cli.options import read_settings
 from latentheads.experiments.cli.parser import Parser
 from latentheads.models.network import AdaptiveOptions
 from latentheads.runs.settings import Settings
-from tests.experiments.programs import command, deserted, module_of, plans_of, status_of
+from tests.experiments.programs import deserted, module_of, plans_of, status_of
 
 
 def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -135,15 +134,14 @@ def test_printed_options_that_cannot_be_written_cost_no_traceback(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it is Linux that has such a disk")
-def test_printed_options_that_a_full_disk_does_not_take_cost_one_line() -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{shlex.join(command('run.py', '--print_config'))} > /dev/full"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_printed_options_that_a_full_disk_does_not_take_cost_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main = import_module(module_of("run.py")).main
+    with Path("/dev/full").open("w") as full, redirect_stdout(full):
+        assert status_of(main, "--print_config") == 1
     says = "run.py: error: cannot write standard output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, says)
+    assert capsys.readouterr() == ("", says)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,6 @@ def test_log_prob_is_the_sum_over_real_tokens() -> None:
     assert tokens.smoothing == 0
 
 
-def test_probabilities_of_all_sentences_sum_to_one() -> None:
-    tokens = Tokens(torch.randn(1, 2, 5), torch.ones(1, 2, dtype=torch.bool))
-    every = torch.cartesian_prod(torch.arange(5), torch.arange(5))[:, None]
-    log_probability = tokens.expand(torch.Size([25, 1])).log_prob(every)
-    assert torch.allclose(log_probability.exp().sum(), torch.ones(()))
-
-
 def test_smoothed_log_prob_is_its_formula() -> None:
     logits, smoothing = torch.randn(2, 3, 5), 0.2
     log_p = logits.log_softmax(-1)

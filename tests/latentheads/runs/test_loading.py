@@ -31,7 +31,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *SHORT, "--train.average=2"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *SHORT]
+    words += ["--train.steps=3", "--train.average=2"]
     succeed("run.py", *words, "--guide=cascaded", "--out", str(out))
     return out
 

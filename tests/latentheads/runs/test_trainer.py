@@ -158,7 +158,7 @@ def test_a_run_from_objects_is_that_of_the_command_line(
 ) -> None:
     """The seed of the weights is the program's; everything else is the same."""
     out = tmp_path / "run"
-    mine = timeless(trainer(corpus, out, layers=2).fit())
+    mine = timeless(trainer(corpus, out, layers=2, steps=2).fit())
     assert mine == timeless(lh.load_run(tiny_run).results)
     assert (out / "config.yaml").read_text() == (tiny_run / "config.yaml").read_text()
     names = [sorted(path.name for path in one_path.iterdir()) for one_path in (out, tiny_run)]

@@ -366,8 +366,8 @@ TOGETHER = {"num_particles": 2, "vectorize_particles": True}
 @pytest.mark.parametrize(
     ("stop", "options"),
     [
-        *[(1, {"optimizer": "adamw"}), (4, {"optimizer": "nag"}), (6, {"optimizer": "adamw"})],
-        *[(4, {"optimizer": "muon"}), (5, {"optimizer": "adagrad"})],
+        *[(1, {"optimizer": "nag"}), (6, {"optimizer": "adamw"}), (4, {"optimizer": "muon"})],
+        (5, {"optimizer": "adagrad"}),
         (3, {"optimizer": {"class": "nag", "momentum": 0.0}}),
         (4, {"loss": TOGETHER}),
     ],

@@ -35,7 +35,7 @@ from latentheads.training.options import make_training
 from tests.capture import Capture, capture_operations
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.latents.bernoulli_heads.models import build as gated
-from tests.latentheads.training.engines import make_engine, update
+from tests.latentheads.training.engines import make_engine, part, update
 from tests.second_device import NAME, READ, There, home, near, second_device
 from tests.tiny import (
     ADAPTIVE,
@@ -160,16 +160,18 @@ def make_loss(name: str) -> Any:
 
 @pytest.mark.device
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_replayed_step_is_the_step_itself(name: str, there: There) -> None:
+def test_a_replayed_step_is_the_step_itself(
+    name: str, there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of other sentences, other weights, other noise and another factor."""
+    monkeypatch.setattr(graphs, "SEEN", 0)
     loss = make_loss(name)
     work = make_work(loss)
     with there(own_noise=True) as device:
         loss.to(device.name)
         parameters = list(loss.parameters())
         captured = StepGraphs(parameters, parameters[0].device)
-        for number in range(SEEN + 2):
-            batch = (small_batch(corpus_size=29), OTHER)[number % 2]
+        for number, batch in enumerate((small_batch(corpus_size=29), OTHER)):
             factor = 0.3 + number
             expected = take(loss, number, partial(work, batch.to(device.name), factor))
             device.forget()
@@ -293,8 +295,11 @@ def test_a_parameter_without_a_part_in_a_kind_keeps_its_gradient(
         assert captured.replays == 2 + SEEN + 2
 
 
+FEW = part(11)
+"""Two batches of 97 tokens."""
+
 OPTIONS: list[dict[str, Any]] = [
-    {"loss": {"kl_warmup": 3}, "optimizer": "muon", "tokens": 97},
+    {"optimizer": "muon", "tokens": 97},
     {"noise_warmup_steps": 3, "optimizer": "adamw", "tokens": 97},
     {"accumulate": 2, "optimizer": "nag", "clip": 0.0, "tokens": 97},
 ]
@@ -308,16 +313,16 @@ def test_training_is_the_same_with_graphs(
     """Also where it goes on from a checkpoint, and captures anew."""
     path = tmp_path / "last.safetensors"
     with there(own_noise=True) as device:
-        expected = update(make_engine(device.name, **options), 18)
-        engine = make_engine(device.name, graph=True, **options)
-        update(engine, 10)
+        expected = update(make_engine(device.name, FEW, **options), 10)
+        engine = make_engine(device.name, FEW, graph=True, **options)
+        update(engine, 5)
         checkpoints.save(path, *engine.state())
-        actual = [update(engine, 8)]
-        again = make_engine(device.name, graph=True, **options)
+        actual = [update(engine, 5)]
+        again = make_engine(device.name, FEW, graph=True, **options)
         tensors, facts = checkpoints.load(path)
         checkpoints.restore(path, tensors, model=again.model, guide=again.guide)
         again.restore(tensors, facts)
-        actual.append(update(again, 8))
+        actual.append(update(again, 5))
         for trained in (engine, again):
             assert trained.graphs is not None
             assert trained.graphs.replays > 1
@@ -330,13 +335,13 @@ def test_parameters_may_be_frozen_and_freed(first: bool) -> None:
     weights = []
     with second_device() as device:
         for graph in (False, True):
-            engine = make_engine(device.name, graph=graph)
+            engine = make_engine(device.name, FEW, graph=graph, tokens=97)
             if graph and not first:
                 engine.model.output.requires_grad_(False)
                 engine.graphs = StepGraphs(engine.objective.parameters(), engine.device)
             for trains in (first, not first, first):
                 engine.model.output.requires_grad_(trains)
-                weights.append(update(engine, 7))
+                weights.append(update(engine, 4))
         assert engine.graphs is not None
         assert engine.graphs.replays > 1
         for actual, expected in zip(weights[3:], weights[:3], strict=True):
@@ -352,9 +357,9 @@ class Weighed(StepLoader):
 
 def test_a_batch_of_another_weight_is_captured_anew() -> None:
     with second_device() as device:
-        expected = update(make_engine(device.name, Weighed()), 9)
+        expected = update(make_engine(device.name, Weighed()), 6)
         engine = make_engine(device.name, Weighed(), graph=True)
-        actual = update(engine, 9)
+        actual = update(engine, 6)
         assert engine.graphs is not None
         assert engine.graphs.replays > 0
         assert_same(device, actual, expected)

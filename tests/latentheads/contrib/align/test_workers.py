@@ -40,6 +40,8 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bitext, "BATCH_CELLS", 20)
 
 
+FEW = AlignerOptions(iterations=2)
+
 small_batches = pytest.mark.usefixtures("_small_batches")
 
 
@@ -205,7 +207,7 @@ def test_sums_are_the_same_but_for_rounding(agreement: float, leave_one_out: int
 
 @small_batches
 def test_links_are_the_same() -> None:
-    alone, shared = (align(SOURCE, TARGET, workers=n) for n in (1, 2))
+    alone, shared = (align(SOURCE, TARGET, options=FEW, workers=n) for n in (1, 2))
     assert shared.links == alone.links
     for one, other in zip(alone.posteriors, shared.posteriors, strict=True):
         for name in ("product", "null_source", "null_target", "log_probs"):
@@ -217,7 +219,9 @@ def test_links_are_the_same() -> None:
     for one, other in zip(*new, strict=True):
         for name in ("product", "null_source", "null_target"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-    more = [align(SOURCE, TARGET, start=alone.aligner, workers=n).links for n in (1, 2)]
+    more = [
+        align(SOURCE, TARGET, options=FEW, start=alone.aligner, workers=n).links for n in (1, 2)
+    ]
     assert more[0] == more[1]
 
 
@@ -225,7 +229,12 @@ def test_links_are_the_same() -> None:
 def test_spans_are_carried_by_workers_too() -> None:
     spans = [[Span(1, 2)], [], [], [Span(0, 1), Span(1, 2)], [Span(1, 3)], [], [], [Span(0, 9)]]
     alone, shared = (
-        [span for line in project(SOURCE, TARGET, spans, workers=n) for span in line if span]
+        [
+            span
+            for line in project(SOURCE, TARGET, spans, options=FEW, workers=n)
+            for span in line
+            if span
+        ]
         for n in (1, 2)
     )
     assert len(alone) == 5
