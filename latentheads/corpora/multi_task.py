@@ -106,9 +106,10 @@ def _encode_part(
     pairs = [pair for text in texts for pair in text.pairs]
     sources = []
     for task, text in zip(mixture.tasks, texts, strict=True):
-        rows = source.encode_all(left for left, _ in text.pairs)
+        rows = source.encode_all([left for left, _ in text.pairs])
         sources.append(rows.prepended(tag_of(source, task.target)) if mixture.tags else rows)
-    targets, source_rows = target.encode_all(right for _, right in pairs), Rows.concatenate(sources)
+    references = [right for _, right in pairs]
+    targets, source_rows = target.encode_all(references), Rows.concatenate(sources)
     true_log_probs = [value for text in texts for value in text.true_log_probs]
     links = [pair_links for text in texts for pair_links in text.links]
     if mixture.tags:  # a tag is in front of every source
@@ -116,7 +117,7 @@ def _encode_part(
     return Part(
         targets=targets,
         sources=source_rows,
-        references=[right for _, right in pairs],
+        references=references,
         true_log_probs=mask_unknown(true_log_probs, source_rows, targets)
         if true_log_probs
         else None,
