@@ -31,11 +31,13 @@ def bars_shown(are_shown: bool) -> Iterator[None]:
         _SHOWN.reset(token)
 
 
-def show_progress(items: Iterable[Item], what: str, unit: str) -> Iterable[Item]:
+def show_progress(
+    items: Iterable[Item], what: str, unit: str, total: int | None = None
+) -> Iterable[Item]:
     """The items; a terminal shows how many are done, if they take longer than ``DELAY``."""
     disable = None if _SHOWN.get() else True  # None: where standard error is no terminal
     options = {"leave": False, "dynamic_ncols": True, "disable": disable, "delay": DELAY}
-    shown: Iterable[Item] = tqdm(items, what, unit=unit, **options)
+    shown: Iterable[Item] = tqdm(items, what, total, unit=unit, **options)
     return shown
 
 

@@ -379,7 +379,8 @@ class Trainer:
         try:
             self.train(self.quiet)
             self.release()
-            return self.finish() if self.main else None
+            with bars_shown(not self.quiet):
+                return self.finish() if self.main else None
         except KeyboardInterrupt as reason:
             reason.args = (self._say_stopped(),)
             raise
