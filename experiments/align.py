@@ -19,7 +19,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from annotated_types import Ge, Le
 
-from latentheads.console import print_message
+from latentheads.console import bars_shown, print_message
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
 from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
@@ -540,7 +540,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("align.py"):
         check_options(options)
         files = find_outputs(options)
-        aligner, posteriors = align_texts(options, skipped)
+        with bars_shown(not options.quiet):
+            aligner, posteriors = align_texts(options, skipped)
         with ExitStack() as stack:  # what cannot be written stops nothing else
             if "keep" in files and aligner is not None:
                 stack.callback(save_aligner, aligner, files["keep"])

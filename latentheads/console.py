@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -17,10 +18,26 @@ DELAY = 10.0
 """Seconds before a bar is shown."""
 
 
-def show_progress(items: Iterable[Item], what: str, unit: str) -> Iterable[Item]:
+_SHOWN: ContextVar[bool] = ContextVar("shown", default=True)
+
+
+@contextmanager
+def bars_shown(are_shown: bool) -> Iterator[None]:
+    """Context in which `show_progress` shows no bar, where ``are_shown`` is false."""
+    token = _SHOWN.set(are_shown)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+def show_progress(
+    items: Iterable[Item], what: str, unit: str, total: int | None = None
+) -> Iterable[Item]:
     """The items; a terminal shows how many are done, if they take longer than ``DELAY``."""
-    options = {"leave": False, "dynamic_ncols": True, "disable": None, "delay": DELAY}
-    shown: Iterable[Item] = tqdm(items, what, unit=unit, **options)
+    disable = None if _SHOWN.get() else True  # None: where standard error is no terminal
+    options = {"leave": False, "dynamic_ncols": True, "disable": disable, "delay": DELAY}
+    shown: Iterable[Item] = tqdm(items, what, total, unit=unit, **options)
     return shown
 
 

@@ -44,7 +44,8 @@ class Cleaning:
             return "empty"
         if self.max_length and longer > self.max_length:
             return "too_long"
-        if self.max_word and any(len(word) > self.max_word for side in sides for word in side):
+        may_be_long = 0 < self.max_word < max(len(source), len(target))
+        if may_be_long and any(len(word) > self.max_word for side in sides for word in side):
             return "too_long"
         if self.max_ratio and longer > self.max_ratio * shorter:
             return "ratio"

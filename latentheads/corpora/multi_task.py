@@ -17,7 +17,6 @@ from latentheads.corpora.parallel import (
 )
 from latentheads.corpora.part import Log, Part, mask_unknown
 from latentheads.corpora.processor import Processor
-from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
@@ -104,25 +103,24 @@ def _encode_part(
 ) -> Part:
     """Encodes one part: the concatenated sentences of all tasks."""
     pairs = [pair for text in texts for pair in text.pairs]
-    sources = []
-    for task, text in zip(mixture.tasks, texts, strict=True):
-        rows = source.encode_all(left for left, _ in text.pairs)
-        sources.append(rows.prepended(tag_of(source, task.target)) if mixture.tags else rows)
-    targets, source_rows = target.encode_all(right for _, right in pairs), Rows.concatenate(sources)
+    sizes = [len(text.pairs) for text in texts]
+    references = [right for _, right in pairs]
+    targets = target.encode_all(references)
+    source_rows = source.encode_all([left for left, _ in pairs])
     true_log_probs = [value for text in texts for value in text.true_log_probs]
     links = [pair_links for text in texts for pair_links in text.links]
     if mixture.tags:  # a tag is in front of every source
+        tags = [tag_of(source, task.target) for task in mixture.tasks]
+        source_rows = source_rows.prepended(np.repeat(tags, sizes))
         links = [frozenset((left + 1, right) for left, right in pair_links) for pair_links in links]
     return Part(
         targets=targets,
         sources=source_rows,
-        references=[right for _, right in pairs],
+        references=references,
         true_log_probs=mask_unknown(true_log_probs, source_rows, targets)
         if true_log_probs
         else None,
-        task=np.repeat(
-            np.arange(len(texts), dtype=np.int32), [len(task_text.pairs) for task_text in texts]
-        ),
+        task=np.repeat(np.arange(len(texts), dtype=np.int32), sizes),
         mixture=mixture,
         links=links,
     )

@@ -150,11 +150,10 @@ def learn_vocabularies(
         return Subwords.train(lines, options.vocab_size, options.lowercase, options.tokenised)
 
     if options.joint:
-        joint = train_subwords(line for pair in pairs for line in pair)
+        joint = train_subwords([line for pair in pairs for line in pair])
         return joint, joint
-    return train_subwords(source for source, _ in pairs), train_subwords(
-        target for _, target in pairs
-    )
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    return train_subwords(sources), train_subwords(targets)
 
 
 def _encode(
@@ -166,14 +165,16 @@ def _encode(
     multiple_references: bool = False,
 ) -> Part:
     pairs = pairs if isinstance(pairs, list) else list(pairs)
-    alternatives = [split_references(line) if multiple_references else [line] for _, line in pairs]
-    first_references = [reference for reference, *_ in alternatives]
-    sources = source.encode_all(line for line, _ in pairs)
+    first_references = [line for _, line in pairs]
+    alternatives = [*map(split_references, first_references)] if multiple_references else ()
+    if alternatives:
+        first_references = [reference for reference, *_ in alternatives]
+    sources = source.encode_all([line for line, _ in pairs])
     return Part(
         targets=target.encode_all(first_references),
         sources=sources.truncate(max_source) if max_source else sources,
         references=first_references if references else (),
-        alternatives=alternatives if references and multiple_references else (),
+        alternatives=alternatives,
     )
 
 

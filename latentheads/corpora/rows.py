@@ -46,16 +46,10 @@ class Rows(Sequence[NDArray[np.int32]]):
         ends = np.arange(block_size, len(tokens) + block_size, block_size, dtype=np.int64)
         return cls(tokens, np.minimum(ends, len(tokens)))
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Rows]) -> Rows:
-        """Concatenates packed rows."""
-        tokens = np.concatenate([part.tokens for part in parts])
-        return cls(tokens, np.cumsum(np.concatenate([part.lengths for part in parts])))
-
-    def prepended(self, token: int) -> Rows:
-        """Prepends a token to every row; the rows must be contiguous."""
+    def prepended(self, tokens: int | NDArray[np.int64]) -> Rows:
+        """Prepends a token, the same or its own, to every row; the rows must be contiguous."""
         ends = self.ends + np.arange(1, len(self) + 1)
-        return Rows(np.insert(self.tokens, self.starts, token), ends)
+        return Rows(np.insert(self.tokens, self.starts, tokens), ends)
 
     def __len__(self) -> int:
         return len(self.ends)

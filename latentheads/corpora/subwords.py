@@ -5,14 +5,17 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, takewhile
 from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
 from latentheads.checks import check_unicode
+from latentheads.console import show_progress
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Vocabulary, before_end
 from latentheads.options import OptionError
@@ -89,7 +92,8 @@ class Subwords(Vocabulary):
             initial_alphabet=[] if tokenised else sorted(_BYTES),
             show_progress=False,
         )
-        tokenizer.train_from_iterator((_prepend_space(line, lowercase) for line in lines), trainer)
+        shown = show_progress(lines, "learning subwords", "line")
+        _train(tokenizer, (_prepend_space(line, lowercase) for line in shown), trainer)
         if tokenizer.get_vocab_size() > vocab_size:
             minimum, unit = tokenizer.get_vocab_size(), "characters" if tokenised else "bytes"
             raise OptionError(
@@ -108,7 +112,8 @@ class Subwords(Vocabulary):
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         def encode() -> Iterator[list[int]]:
-            prepared = (_prepend_space(line, self.lowercase) for line in lines)
+            shown = show_progress(lines, "encoding", "line")
+            prepared = (_prepend_space(line, self.lowercase) for line in shown)
             while chunk := list(islice(prepared, CHUNK)):
                 for encoding in self.tokenizer.encode_batch_fast(chunk):
                     yield [*encoding.ids, EOS]
@@ -160,6 +165,18 @@ class Subwords(Vocabulary):
         except Exception as error:  # tokenizers raises no class of its own
             raise ValueError(f"the tokenizer of a vocabulary is malformed: {error}") from error
         return cls(tokenizer, value["lowercase"], value["tokenised"])
+
+
+def _train(tokenizer: Tokenizer, lines: Iterable[str], trainer: Any) -> None:
+    """Trains in a thread; in the main one Ctrl-C would have no effect before the last line."""
+    stopped = threading.Event()
+    unread = takewhile(lambda _: not stopped.is_set(), lines)
+    with ThreadPoolExecutor(1) as executor:
+        training = executor.submit(tokenizer.train_from_iterator, unread, trainer)
+        try:
+            training.result()
+        finally:
+            stopped.set()
 
 
 def _untrained_tokenizer(tokenised: bool) -> Tokenizer:

@@ -31,7 +31,8 @@ PARTS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",
 
 BYTE_ORDER = b"\xef\xbb\xbf"
 
-BLANKS = re.compile(r"[ \t]+")
+BLANKS = re.compile(r"[ \t]{2,}|\t")
+"""Blanks and tabs that are not one blank already, so that most lines stay the object they are."""
 
 LISTED = 12
 """Maximum number of files of a folder that an error lists."""

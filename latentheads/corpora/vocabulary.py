@@ -14,6 +14,7 @@ import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.checks import check_choice
+from latentheads.console import show_progress
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
 
@@ -84,7 +85,7 @@ class Vocabulary(ABC):
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line."""
-        return Rows.of(self.encode(line) for line in lines)
+        return Rows.of(map(self.encode, show_progress(lines, "encoding", "line")))
 
     def encode_inputs(
         self, inputs: Sequence[str | Path], max_seconds: float = 0.0
@@ -145,7 +146,8 @@ class Words(Vocabulary):
         """Collects the words of a text as `count` does and encodes it, in one pass."""
         first_ids: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
         first_ids[SPECIALS[UNK]] = UNK
-        split_lines = (_prepare(line, lowercase).split() for line in lines)
+        shown = show_progress(lines, "encoding", "line")
+        split_lines = (_prepare(line, lowercase).split() for line in shown)
         rows = Rows.of([*map(first_ids.__getitem__, words), EOS] for words in split_lines)
         del first_ids[SPECIALS[UNK]]
         id_counts = np.bincount(rows.tokens, minlength=len(SPECIALS) + len(first_ids)).tolist()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from latentheads.batch import Batch
-from latentheads.corpora.batches import batch_indices, collate
+from latentheads.console import show_progress
+from latentheads.corpora.batches import Indices, batch_indices, collate
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.beam_search import beam_search
@@ -97,8 +98,12 @@ def map_batches(
     """
     results = [empty] * len(part)
     pending = batch_indices(part, TOKENS)[::-1]
-    while pending:
-        indices = pending.pop()
+
+    def iterate_pending() -> Iterator[Indices]:
+        while pending:
+            yield pending.pop()
+
+    for indices in show_progress(iterate_pending(), "decoding", "batch", len(pending)):
         try:
             batch_results = work(collate(part, indices))
         except (MemoryError, RuntimeError) as error:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
 from latentheads.checks import check_as_many, check_least, check_not_empty, check_seed
+from latentheads.console import show_progress
 from latentheads.metrics.protocol import Protocol
 
 MIN_RESAMPLES = 40
@@ -129,7 +130,8 @@ def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Res
     whole = float(combine(counts.sum(0)))
     if len(counts) == 1:
         return whole, np.full(len(indices), np.nan)
-    return whole, np.array([combine(counts[resample].sum(0)) for resample in indices])
+    shown = show_progress(indices, "resampling", "resample")
+    return whole, np.array([combine(counts[resample].sum(0)) for resample in shown])
 
 
 @dataclass(frozen=True)

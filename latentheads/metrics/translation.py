@@ -23,11 +23,16 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from latentheads.checks import check_choice
+from latentheads.console import show_progress
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import Counts, Metric, References
 
 ORDER = 4
 """The longest n-grams of BLEU."""
+
+CHUNK = 5_000
+"""Most lines whose references are kept as n-grams, which take 40 kB a line; more are counted in
+chunks."""
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
@@ -104,10 +109,17 @@ def _make_metric(
         return None
 
     def count(lines: Sequence[str]) -> Counts:
+        if len(lines) > CHUNK:
+            starts = show_progress(range(0, len(lines), CHUNK), "counting n-grams", "chunk")
+            return np.concatenate([count_some(lines, start) for start in starts])
         if metric._ref_cache is None:  # the n-grams of references are those of every system
             metric._ref_cache = metric._cache_references([list(references.lines)])
         statistics = metric._extract_corpus_statistics(list(lines), None)
         return np.array(statistics, dtype=np.float64)
+
+    def count_some(lines: Sequence[str], start: int) -> Counts:
+        sides = [list(side[start : start + CHUNK]) for side in (lines, references.lines)]
+        return np.array(metric._extract_corpus_statistics(sides[0], [sides[1]]), np.float64)
 
     return Metric(
         count,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from latentheads.batch import Batch
+from latentheads.console import show_progress
 from latentheads.corpora.batches import TOKENS, batches, windows
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
@@ -201,7 +202,7 @@ class Reporter:
         return evaluate(
             self.model,
             self.guide,
-            parts,
+            show_progress(parts, "evaluating", "batch"),
             num_samples=self.settings.num_samples,
             seed=self.settings.seed,
             truth=part.true_log_probs,
@@ -239,7 +240,7 @@ class Reporter:
         """The report on a part, made once."""
         if name not in self._reports:
             part = getattr(self.corpus, name)
-            self._reports[name] = self._measure(part, batches(part, TOKENS, shuffle=False))
+            self._reports[name] = self._measure(part, [*batches(part, TOKENS, shuffle=False)])
         return self._reports[name]
 
     def _test(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import torch
 from pyro.infer import ELBO
 
 from latentheads.checks import check_instance, check_unicode
-from latentheads.console import print_message
+from latentheads.console import bars_shown, print_message
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.in_memory import data_of
@@ -196,8 +196,8 @@ class Trainer:
         # a mistake costs no time: it is found before the corpus is read
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
-        with in_group("data"):
-            is_printed = is_first_process() and not quiet
+        is_printed = is_first_process() and not quiet
+        with in_group("data"), bars_shown(is_printed):
             log = partial(print_message, file=sys.stdout) if is_printed else None
             corpus = corpus or settings.data.load(log)
         with fixed_noise(settings.seed, select_device(device)):
@@ -379,7 +379,8 @@ class Trainer:
         try:
             self.train(self.quiet)
             self.release()
-            return self.finish() if self.main else None
+            with bars_shown(not self.quiet):
+                return self.finish() if self.main else None
         except KeyboardInterrupt as reason:
             reason.args = (self._say_stopped(),)
             raise

@@ -26,6 +26,7 @@ from tests.experiments.processes import CONTEXT, ended, fork_off
 from tests.experiments.programs import FORKS, assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
+from tests.terminal import showing_progress
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -67,6 +68,13 @@ def test_links_are_written_to_standard_output(texts: tuple[str, str]) -> None:
     shown = inside("align.py", *texts)
     assert "step 6 of 6" in shown.stderr
     assert shown.stdout == done.stdout
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_bars_of_a_text_are_shown_unless_quiet(texts: tuple[str, str], quiet: bool) -> None:
+    with showing_progress() as stream:
+        assert program.main([*texts, *["--quiet"] * quiet]) == 0
+    assert ("reading pairs" in stream.getvalue()) != quiet
 
 
 def test_one_file_with_separators_gives_the_same_links(tmp_path: Path) -> None:

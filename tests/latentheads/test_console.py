@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from latentheads import console
-from latentheads.console import print_message, show_progress
-from tests.terminal import Terminal
+from latentheads.console import bars_shown, print_message, show_progress
+from tests.terminal import Terminal, showing_progress
 
 
 class Stopped(io.StringIO):
@@ -37,3 +37,9 @@ def test_what_takes_long_shows_a_bar_in_a_terminal_alone(monkeypatch: pytest.Mon
         monkeypatch.setattr(console, "DELAY", seconds)
         assert list(show_progress([3, 4], "counting", "number")) == [3, 4]
         assert ("counting" in file.getvalue()) == is_shown
+    with showing_progress() as stream:
+        for are_shown in (False, True):
+            assert "counting" not in stream.getvalue()
+            with bars_shown(are_shown):
+                assert list(show_progress([3, 4], "counting", "number")) == [3, 4]
+        assert "counting" in stream.getvalue()

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
+from latentheads.console import show_progress
 from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary, Words
 
 BATCH_CELLS = 100_000
@@ -172,7 +173,7 @@ def make_word_pairs(
     """Groups the entries of a table, which are sorted, by the first letters of their words."""
     levels: list[ClassLevel] = []
     sources, targets = pair_source, pair_target
-    for letters in sorted(PREFIXES, reverse=True):
+    for letters in show_progress(sorted(PREFIXES, reverse=True), "grouping words", "prefix"):
         classes = PrefixClasses.of(source, letters), PrefixClasses.of(target, letters)
         if levels:  # each pair of longer prefixes has one pair of shorter ones
             sources, targets = (
@@ -239,7 +240,7 @@ class _Stored(Sequence[PairBatch]):
         self._starts = torch.searchsorted(keys, starts.flatten()).int()
         self._ranks = [
             (_find_cells(keys, batch, sizes[1]) - self._first_entries(batch)).to(torch.uint16)
-            for batch in batches
+            for batch in show_progress(batches, "finding pairs of words", "batch")
         ]
 
     def __len__(self) -> int:
@@ -295,14 +296,15 @@ def make_bitext(
     ids = [_new_ids(words) for words in old_words]
     lines = [
         (_encode(ids[0], left), _encode(ids[1], right)) if left and right else EMPTY
-        for left, right in pairs
+        for left, right in show_progress(pairs, "reading pairs", "pair")
     ]
     source, target = (Vocabulary(tuple(words)) for words in ids)
     batches = [pad_batch(lines, group) for group in group_lines(lines)]
     size, sizes = len(lines), (len(source), max(len(target), 1))
     del lines
     others = [] if stored is None else [(stored[0].long() * sizes[1] + stored[1]).numpy()]
-    parts = chain(others, (_distinct_word_pairs(batch, sizes[1]) for batch in batches))
+    shown = show_progress(batches, "collecting pairs of words", "batch")
+    parts = chain(others, (_distinct_word_pairs(batch, sizes[1]) for batch in shown))
     keys = distinct_keys(parts)
     sides = (torch.from_numpy(side.astype(np.int32)) for side in divmod(keys, sizes[1]))
     # large sorts come before cells, which are most of what is held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from latentheads.corpora.cleaning import Cleaning, Counts, clean
@@ -52,6 +54,17 @@ def test_text_without_spaces_is_one_long_word() -> None:
     assert kept == [pairs[0], pairs[3]]
     assert counts == Counts(kept=2, too_long=2, first_long=2)
     assert "2 too long (the first is line 2)," in str(counts)
+
+
+def test_the_words_of_a_line_that_is_shorter_than_any_long_word_are_not_measured() -> None:
+    class Line(str):
+        def split(self, *_: Any) -> list[Any]:
+            return [object()]  # which has no length
+
+    limits = Cleaning(max_word=5)
+    assert limits.rejection_reason(Line("a b c"), Line("d")) is None
+    with pytest.raises(TypeError, match="len"):
+        limits.rejection_reason(Line("a b c d"), Line("e"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from torch.utils.data import Dataset
 from latentheads.batch import EOS
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.cleaning import Cleaning
-from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pairs_of, pets
+from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, mixed_pets, pairs_of, pets
+from tests.terminal import showing_progress
 from tests.typechecking import unchecked
 
 DIRTY = [*TRAIN, ("", "empty"), ("Ja ja ja ja", "Yes")]
@@ -146,3 +149,21 @@ def test_what_is_no_corpus_of_pairs(changes: dict[str, Any], message: str) -> No
     options = {"train": TRAIN, "valid": [("Der Hund da", "The dog")], "test": TEST}
     with pytest.raises(ValueError, match=f"^{message}"):
         unchecked(Corpus.from_pairs)(**{**options, "vocab_size": 300, **changes})
+
+
+@pytest.mark.parametrize(
+    ("make", "learned", "encoded"),
+    [
+        (pets, 2 * len(TRAIN), len(TRAIN)),
+        (partial(pets, joint=False), len(TRAIN), len(TRAIN)),
+        (partial(mixed_pets, "de,fr"), 150, 75),
+    ],
+)
+def test_a_terminal_shows_how_many_lines_are_learned_from_and_encoded(
+    make: Callable[[], Corpus], learned: int, encoded: int
+) -> None:
+    with showing_progress() as stream:
+        make()
+    shown = re.findall(r"([a-z ]+): +0%.*?/(\d+) ", stream.getvalue())
+    assert ("learning subwords", str(learned)) in shown
+    assert shown.count(("encoding", str(encoded))) == 2  # a bar for each side, of all tasks

@@ -75,12 +75,12 @@ def test_stretches_may_overlap() -> None:
     assert [row.tolist() for row in rows[1:]] == [[5, 6, 7, 8], [7, 8, 9, 10]]
 
 
-def test_rows_are_joined_and_led_by_a_token_each() -> None:
-    parts = [Rows.of([[5, 6, 2], [2]]), Rows.of([]), Rows.of([[7, 2]])]
-    both = Rows.concatenate(parts)
-    assert [row.tolist() for row in both] == [[5, 6, 2], [2], [7, 2]]
+def test_rows_are_led_by_a_token_each() -> None:
+    both = Rows.of([[5, 6, 2], [2], [7, 2]])
     assert [row.tolist() for row in both.prepended(9)] == [[9, 5, 6, 2], [9, 2], [9, 7, 2]]
     assert both.prepended(9).lengths.tolist() == [4, 2, 3]
     assert both.prepended(9).tokens.dtype == np.int32
+    own = both.prepended(np.array([8, 9, 8]))
+    assert [row.tolist() for row in own] == [[8, 5, 6, 2], [9, 2], [8, 7, 2]]
     cut = both[1:].prepended(4)
     assert [row.tolist() for row in cut] == [[4, 2], [4, 7, 2]]

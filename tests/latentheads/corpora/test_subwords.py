@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -223,3 +225,24 @@ def test_a_forked_process_encodes_too(capfd: pytest.CaptureFixture[str]) -> None
         os._exit(RAW.encode_all(LINES).tokens.tolist() != expected)
     assert os.waitpid(child, 0)[1] == 0
     assert capfd.readouterr().err == ""
+
+
+def test_ctrl_c_ends_the_learning_of_subwords_before_the_last_line() -> None:
+    lines = 0
+
+    def read() -> Iterator[str]:
+        nonlocal lines
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(2_000):
+            lines += 1
+            time.sleep(0.002)
+            yield "a line"
+
+    with pytest.raises(KeyboardInterrupt):
+        Subwords.train(read(), 400)
+    assert lines < 2_000
+
+
+def test_an_error_of_the_lines_is_that_of_the_learning() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Subwords.train((str(1 // number) for number in (1, 0)), 400)

@@ -153,3 +153,8 @@ def test_unequal_files_are_refused_with_both_counts(tmp_path: Path) -> None:
 )
 def test_runs_of_blanks_and_tabs_become_one_blank(line: str, normalised: str) -> None:
     assert normalise_whitespace(line) == normalised
+
+
+def test_a_line_without_runs_of_blanks_is_not_copied() -> None:
+    line = " ".join(["one", "two", "three"])
+    assert normalise_whitespace(line) is line

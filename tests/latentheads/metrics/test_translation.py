@@ -10,6 +10,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from latentheads.metrics import translation
 from latentheads.metrics.resampling import References
 from latentheads.metrics.scores import compare_systems
 from latentheads.metrics.translation import split_compounds
@@ -33,6 +34,18 @@ def test_the_references_of_several_systems_are_read_once() -> None:
     ) as read:
         compare_systems([RIGHT, CLOSE, POOR], References(RIGHT), resamples=40)
     assert read.call_count == len(RIGHT)
+
+
+def test_of_many_lines_the_n_grams_of_few_references_are_held_at_once() -> None:
+    expected = compare_systems([CLOSE, POOR], References(RIGHT), resamples=40)
+    with (
+        mock.patch.object(translation, "CHUNK", 7),
+        mock.patch.object(
+            BLEU, "_cache_references", autospec=True, side_effect=BLEU._cache_references
+        ) as read,
+    ):
+        assert compare_systems([CLOSE, POOR], References(RIGHT), resamples=40) == expected
+    assert max(len(call.args[1][0]) for call in read.mock_calls) == 7
 
 
 def test_bleu_is_tested_where_one_of_two_systems_has_a_4_gram() -> None:

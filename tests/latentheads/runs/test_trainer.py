@@ -44,6 +44,7 @@ from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import assert_refused, succeed
 from tests.latentheads.latents.tempered import NAME, TemperatureOptions
+from tests.terminal import showing_progress
 from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -357,8 +358,20 @@ def test_the_first_process_alone_says_what_was_left_out_unless_it_is_quiet(
             (tmp_path / f"{part}.{side}").write_text("a b\n\n" if part == "train" else "a\n")
     monkeypatch.setenv("RANK", str(rank))
     data = {"class": "pairs", "folder": str(tmp_path), "source": "en", "target": "de"}
-    lh.Trainer.of(Settings.from_options({"data": data}), out=tmp_path / "run", quiet=quiet)
+    with showing_progress() as stream:
+        lh.Trainer.of(Settings.from_options({"data": data}), out=tmp_path / "run", quiet=quiet)
     assert capsys.readouterr().out.count("1 of 2 training pairs kept") == number
+    assert ("learning subwords" in stream.getvalue()) == bool(number)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_terminal_shows_how_far_the_report_is_unless_it_is_quiet(
+    corpus: Corpus, quiet: bool, tmp_path: Path
+) -> None:
+    with showing_progress() as stream:
+        trainer(corpus, tmp_path / "run", quiet=quiet).fit()
+    for stage in ("evaluating", "decoding"):
+        assert (f"{stage}: " in stream.getvalue()) != quiet
 
 
 def test_more_updates_that_are_refused_change_nothing(

@@ -11,6 +11,7 @@ import torch
 from latentheads.contrib.align import bitext as module
 from latentheads.contrib.align.bitext import PREFIXES, distinct_keys, group_lines, make_bitext
 from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary
+from tests.terminal import showing_progress
 
 PAIRS = [(["b", "a"], ["x"]), ([], ["x"]), (["a"], ["y", "x"]), (["a"], [])]
 
@@ -101,3 +102,10 @@ def test_pairs_of_classes_are_those_of_the_words_of_their_entries() -> None:
         ]
         assert actual == prefixes
         assert len(level.pair_source) == len(set(prefixes))
+
+
+def test_a_terminal_shows_how_far_the_pairs_of_words_are() -> None:
+    with showing_progress() as stream:
+        make_bitext(PAIRS)
+    for stage in ("reading pairs", "collecting pairs of words", "grouping words", "finding pairs"):
+        assert stage in stream.getvalue()
