@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 Item = TypeVar("Item")
 
-DELAY = 10.0
+DELAY = 5.0
 """Seconds before a bar is shown."""
 
 

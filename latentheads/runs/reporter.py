@@ -17,7 +17,7 @@ import torch
 
 from latentheads.batch import Batch
 from latentheads.console import show_progress
-from latentheads.corpora.batches import TOKENS, batches, windows
+from latentheads.corpora.batches import TOKENS, batch_indices, batches, collate, windows
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Words
@@ -198,11 +198,11 @@ class Reporter:
         has_words = part.words is not None or isinstance(self.corpus.target, Words)
         return report.perplexities(part.words) if has_words else {}
 
-    def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
+    def _measure(self, part: Part, parts: Iterable[Batch], total: int | None = None) -> Report:
         return evaluate(
             self.model,
             self.guide,
-            show_progress(parts, "evaluating", "batch"),
+            show_progress(parts, "evaluating", "batch", total),
             num_samples=self.settings.num_samples,
             seed=self.settings.seed,
             truth=part.true_log_probs,
@@ -240,7 +240,9 @@ class Reporter:
         """The report on a part, made once."""
         if name not in self._reports:
             part = getattr(self.corpus, name)
-            self._reports[name] = self._measure(part, [*batches(part, TOKENS, shuffle=False)])
+            groups = batch_indices(part, TOKENS)
+            ordered = (collate(part, group) for group in groups)  # frames of all would fill memory
+            self._reports[name] = self._measure(part, ordered, len(groups))
         return self._reports[name]
 
     def _test(self) -> dict[str, Any]:
