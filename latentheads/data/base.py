@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pkgutil
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,9 @@ DATA: dict[str, str | type] = {
 
 UNKNOWN = 0.01
 """Share of unknown target tokens above which it is printed."""
+
+SLOW = 60.0
+"""Seconds of reading above which a folder for the encoded corpus is recommended."""
 
 
 @options_class(kw_only=True)
@@ -215,7 +219,12 @@ class Cached(Data):
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         if not self.cache:
-            return self._read(log, None)
+            started = time.monotonic()
+            corpus = self._read(log, None)
+            seconds = time.monotonic() - started
+            if log is not None and seconds > SLOW:
+                log(f"reading took {seconds:.0f} s; with --data.cache FOLDER later starts are fast")
+            return corpus
         folder = Path(self.cache).expanduser()
         scratch = folder if keep else None
         corpus = cached(folder, self._key(), lambda: self._read(log, scratch), keep)

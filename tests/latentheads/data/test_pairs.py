@@ -49,6 +49,15 @@ def test_compressed_files_and_a_cache_give_the_same_corpus(folder: Path, tmp_pat
     assert same(first, again)
 
 
+def test_a_cache_is_recommended_where_reading_takes_long(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("latentheads.data.base.SLOW", 0.0)
+    for cache, expected in (("", True), (str(tmp_path / "cache"), False)):
+        _, logged = load_pairs(folder, cache=cache)
+        assert any("s; with --data.cache FOLDER later" in line for line in logged) == expected
+
+
 @pytest.mark.parametrize("name", ["train.en", "valid.de", "test.de"])
 def test_a_changed_file_or_option_makes_the_cache_anew(
     folder: Path, tmp_path: Path, name: str
