@@ -57,7 +57,7 @@ def test_parts_hold_frames_positions_and_text(folder: Path) -> None:
 def test_it_shows_how_many_files_are_read(folder: Path) -> None:
     with showing_progress() as terminal:
         read(folder)
-        assert terminal.getvalue() == ""
+        assert "reading audio" not in terminal.getvalue()
         read(folder, log=[].append)
     assert "reading audio" in terminal.getvalue()
 
