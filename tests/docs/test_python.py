@@ -465,10 +465,10 @@ def test_alignment_heads_are_learned_from_an_example(
     run(listed, names)
     heads = names["whisper"].generation_config.alignment_heads
     assert heads == [list(head) for head in sorted(names["listed"])]
-    found = TimedWords({"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}, names["heads"])
+    timed_words = TimedWords({"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}, names["heads"])
     monkeypatch.chdir(tmp_path)
     program = "latentheads.contrib.speech.time_words"
-    with mock.patch(program, autospec=True, return_value=found) as timed:
+    with mock.patch(program, autospec=True, return_value=timed_words) as timed:
         given = names | {"processor": "processor", "samples": "samples"}
         run(sounds, given)
         timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})

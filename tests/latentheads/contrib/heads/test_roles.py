@@ -69,13 +69,13 @@ def test_planted_positional_heads_are_found_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(2, 7), (20, 0)])
 def test_on_few_sentences_heads_are_syntactic_by_chance(size: int, expected: int) -> None:
-    found = 0
+    syntactic = 0
     for seed in range(6):
         sentences, _, batch = grammar(size, seed)
         detector = SyntacticDetector([sentence.arcs for sentence in sentences])
         detector.update(view_of(batch, [at_random] * 24, noise=seed))
-        found += len(names(detector.result().roles))
-    assert found == expected
+        syntactic += len(names(detector.result().roles))
+    assert syntactic == expected
 
 
 @pytest.mark.parametrize(("relation", "down"), CASES)
