@@ -42,7 +42,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 2,
     "docs/bernoulli-heads.md": 3,
-    "docs/circuits.md": 5,
+    "docs/circuits.md": 4,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,

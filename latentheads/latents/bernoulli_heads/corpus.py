@@ -15,7 +15,7 @@ All other heads are active. Noise of attention logits is set to its mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.batch import Batch, with_indices
 from latentheads.checks import (
+    check_as_many,
     check_choice,
     check_least,
     check_list,
@@ -288,6 +290,30 @@ class HeadPosterior:
             sentences: Their indices, which may repeat.
         """
         rows, tokens = self.log_likelihoods[sentences], self.tokens[sentences]
+        return replace(self, log_likelihoods=rows, tokens=tokens)
+
+    def grouped(self, groups: Sequence[Hashable]) -> Self:
+        """The posterior of the means over groups of sentences, such as prompts with one text.
+
+        ``calibrate`` and :meth:`bootstrap` take sentences as independent, which those of a group
+        are not. All groups count alike.
+
+        Args:
+            groups: The group of each sentence, such as the name of its text.
+
+        Example:
+            >>> posterior = lh.head_posterior(model, corpus.test, tau=10)
+            >>> len(posterior.grouped([index // 2 for index in range(len(corpus.test))]).tokens)
+            3
+        """
+        check_as_many("groups", groups, "sentences", self.tokens)
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        members = F.one_hot(torch.tensor([*map(numbers.__getitem__, groups)])).mT.to(self.tokens)
+        members = members / members.sum(-1, keepdim=True)
+        rows, tokens = (
+            members.to(self.log_likelihoods) @ self.log_likelihoods,
+            members @ self.tokens,
+        )
         return replace(self, log_likelihoods=rows, tokens=tokens)
 
     @property

@@ -232,6 +232,23 @@ def test_subsets_by_probability_and_by_size() -> None:
     assert nothing.smallest_subset(0.0).nats == 0  # of texts without a token
 
 
+def test_sentences_of_one_text_count_as_their_mean() -> None:
+    posterior = made_up(sentences=5)
+    grouped = posterior.grouped(["a", "b", "a", "c", "a"])
+    table, tokens = posterior.log_likelihoods, posterior.tokens
+    rows = [[0, 2, 4], [1], [3]]
+    torch.testing.assert_close(
+        grouped.log_likelihoods, torch.stack([table[r].mean(0) for r in rows])
+    )
+    torch.testing.assert_close(grouped.tokens, torch.stack([tokens[r].mean() for r in rows]))
+    alone = posterior.grouped(range(5))
+    torch.testing.assert_close(alone.inclusion, posterior.inclusion)
+    copies = posterior.on(torch.arange(5).repeat(7)).grouped([*range(5)] * 7)
+    torch.testing.assert_close(copies.bootstrap(50).low, posterior.bootstrap(50).low)
+    with pytest.raises(ValueError, match=r"^groups must be as many as sentences, 5, got 2$"):
+        posterior.grouped("ab")
+
+
 def test_bootstrap_intervals() -> None:
     posterior = made_up(sentences=40, tau=20.0)
     intervals = posterior.bootstrap(400, seed=1)
