@@ -259,7 +259,7 @@ def test_a_probability_of_two_examples_is_too_sure(number: int, right: int, like
     example = WordAttention(torch.ones(2560, 1, 3) / 3, unknown, unknown)
     model = make_model([example], replace(OPTIONS, reach=1))
     names = [(0, head) for head in range(1280)]
-    heads = AlignmentHeads(model, names, information, [example] * number, 1.0)
+    heads = AlignmentHeads(model, names, information, [example] * number, 1.0, 0.0)
     is_likely = torch.tensor([p > 0.9 for _, p in sorted(heads.probabilities.items())])
     assert (int((mean[is_likely] >= 1).sum()), int(is_likely.sum())) == (right, likely)
 
