@@ -55,7 +55,7 @@ def make_parser() -> Parser:
     parser.add_argument("files", nargs="+", help="sound, such as wav, flac or mp3")
     parser.add_argument("--language", help="what is spoken, to a network of many languages")
     parser.add_argument("--keep", help="file to keep the learned heads in")
-    parser.add_argument("--heads", help="heads of this network that --keep wrote: none are learned")
+    parser.add_argument("--heads", help="heads of this network that --keep wrote; it learns none")
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )

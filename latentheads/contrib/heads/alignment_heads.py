@@ -322,8 +322,8 @@ class AlignmentHeads:
 
         Args:
             attention: Its attention.
-            level: Probability of each interval. It is nominal without labels of two examples: the
-                error is then not learned, but a share of a word's length.
+            level: Probability of each interval. It is nominal unless two examples had labels:
+                without them the error is not learned, but a share of a word's length.
             bounded: Whether times outside of the sound or text are moved to its ends. They are
                 quantiles of where the boundary is, so that a true time inside it stays covered.
 
