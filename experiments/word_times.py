@@ -55,7 +55,7 @@ def make_parser() -> Parser:
     parser.add_argument("files", nargs="+", help="sound, such as wav, flac or mp3")
     parser.add_argument("--language", help="what is spoken, to a network of many languages")
     parser.add_argument("--keep", help="file to keep the learned heads in")
-    parser.add_argument("--heads", help="heads of this network that --keep wrote: none are learned")
+    parser.add_argument("--heads", help="heads of this network that --keep wrote; it learns none")
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )
@@ -116,14 +116,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = [Path(file) for file in options.files]
         sounds = [_read_sound(path) for path in paths]
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
-        named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
-        if options.keep and options.heads:
+        named: list[tuple[str, str | Path]] = [
+            (f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)
+        ]
+        if options.keep is not None and options.heads is not None:
             raise ValueError("--keep has no effect with --heads: none are learned")
-        named += [("--keep", Path(options.keep))] if options.keep else []
-        check_distinct_files(named, [*options.files, options.heads])
+        named += [("--keep", options.keep)] if options.keep is not None else []
+        texts_beside = [path.with_suffix(".txt") for path in paths]
+        of_network = Path(options.network).glob("*")
+        check_distinct_files(named, [*paths, *texts_beside, *of_network, options.heads])
         for option, output in named:
             check_output_file(output, option)
-        heads = load_alignment_heads(options.heads) if options.heads else None
+        heads = None if options.heads is None else load_alignment_heads(options.heads)
         network, processor = _load(options.network, options.language)
         rate = processor.feature_extractor.sampling_rate
         texts = {str(path): _read_text(path) for path in paths}
@@ -132,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words = time_words(network, processor, samples, texts, heads=heads, level=options.level)
         for output, (name, of_sound) in zip(outputs, words.items(), strict=True):
             write_text(output, FORMATS[options.format](of_sound, len(samples[name]) / rate))
-        if options.keep:
+        if options.keep is not None:
             save_alignment_heads(words.heads, options.keep)
     return 0
 

@@ -222,8 +222,8 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
     chosen = " and scored there, so that its AER is too low" if part == "valid" else ""
     return (
         "Links: each target word's likeliest source word, against those of the grammar, all of "
-        "them sure, so that AER is 1 - F1; its interval is over sentences, and too narrow of fewer "
-        f"than 30.{union} Attention: the cross-attention head of the lowest AER on "
+        "them sure, so that AER is 1 - F1; its interval is over sentences, and too narrow for "
+        f"fewer than 30.{union} Attention: the cross-attention head of the lowest AER on "
         f"validation{chosen}; before: at the position that predicts the word, after: one position "
         "later, where the word is the input. Other heads are at their location."
     )

@@ -74,8 +74,7 @@ pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r 
 # With temperature τ = 1 the posterior has nearly all its probability on one subset: with a hundred
 # sentences, differences of a hundredth of a nat per token are decisive. A larger τ counts τ
 # sentences as one, which allows for dependent sentences and leaves some uncertainty. It needs no
-# second pass. The intervals are 95 % bootstrap intervals over sentences: how much another sample of
-# text could change the answer.
+# second pass. The intervals are 95 % bootstrap intervals over sentences.
 
 # %%
 posterior = lh.head_posterior(model, valid, BLOCKS, tau=1)

@@ -288,7 +288,7 @@ def test_prompts_that_share_texts_are_those_of_the_results() -> None:
     rows = {(row["prompts"], row["shared"]): row for row in read("shared-texts")}
     for key, name, text in (
         ((200, 0.3), "each_prompt", "right in {0}, and 95 % intervals hold P in {1}"),
-        ((200, 1.0), "each_prompt", "In copies of 20 prompts it is {0} and {1}."),
+        ((200, 1.0), "each_prompt", "In ten copies of each of 20 prompts it is {0} and {1}."),
         ((200, 0.3), "means", "Then it is {0} and {1}."),
     ):
         row = rows[key][name]
@@ -296,7 +296,7 @@ def test_prompts_that_share_texts_are_those_of_the_results() -> None:
         shown = ["{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * x for x in share)) for share in shares]
         assert text.format(*shown) in manual
     (row,) = (row for row in read("no-effect") if row["prompts"] == 16)
-    for name, text in (("calibrated", "16 prompts {0} have"), ("at_tau_1", "τ = 1 {0}.")):
+    for name, text in (("calibrated", "16 prompts {0} have"), ("at_tau_1", "τ is 1, it is {0}.")):
         number, interval = row[name]["confident_heads"], row[name]["interval"]
         share, low, high = (100 * x for x in (number / row["heads"], *interval))
         shown = f"{number} of {row['heads']} ({share:.0f} % [{low:.0f}, {high:.0f}])"

@@ -194,7 +194,7 @@ def test_error_rates_of_links_stand_beside_their_interval(analysed: Path) -> Non
         aer = f"{row.aer:.3f} [{row.aer_low:.3f}, {row.aer_high:.3f}]"
         assert f"| `{row.run}` | {row.links} | {row.head} | {aer} |" in table
     assert "on validation and scored there, so that its AER is too low; before:" in table
-    assert "its interval is over sentences, and too narrow of fewer than 30." in table
+    assert "its interval is over sentences, and too narrow for fewer than 30." in table
 
 
 def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:

@@ -124,7 +124,11 @@ def test_heads_that_were_kept_time_later_files(whisper: Path, sounds: list[str])
     [
         (("gone", "one.wav"), "there is no folder gone"),
         (("gone", "one.wav", "--keep", "one.wav"), "--keep: cannot write one.wav: it is read too"),
+        (("gone", "one.wav", "--keep", "one.txt"), "--keep: cannot write one.txt: it is read too"),
+        (("{whisper}", "one.wav", "--keep", "{whisper}/config.json"), "it is read too"),
+        (("gone", "one.wav", "--keep", ""), "--keep: cannot write '': name a file"),
         (("gone", "one.wav", "--keep", "."), "--keep: cannot write .: it is a folder"),
+        (("gone", "one.wav", "--heads", ""), "cannot read .: "),
         (("gone", "one.wav", "--heads", "gone"), "there is no checkpoint gone"),
         (("gone", "one.wav", "--heads", "a", "--keep", "b"), "--keep has no effect with --heads"),
         ((".", "one.wav"), "error: . is no folder of Whisper: "),

@@ -115,7 +115,7 @@ class AlignmentHeads:
         heads: The heads of cross-attention, in the order of the first half of the views.
         information: Nats of information of each view on the boundaries of each example, with
             profiles that were learned from others.
-        attentions: The attention of the examples; empty if the heads were read from a file.
+        attentions: The attention of the examples; empty of heads of a file or of ``time_words``.
         step: Seconds of a position; 1: times are positions, as those of text.
         usual_evidence: Median of the examples' log evidence, in nats per word.
     """
@@ -231,13 +231,16 @@ class AlignmentHeads:
                 all chosen heads to that given these.
 
         Raises:
-            ValueError: The heads were read from a file, which has no attention of the examples.
+            ValueError: These are heads of a file or of ``time_words``, without that attention.
 
         Warns:
             UserWarning: No head has a probability above one half.
         """
         if not self.attentions:
-            raise ValueError("sufficient() needs the attention of examples: call it before saving")
+            raise ValueError(
+                "sufficient() needs the attention of examples: heads of a file or of time_words() "
+                "have none, those of alignment_heads() have"
+            )
         self._warn()
         full = [
             self.model.posterior(example, with_labels=False).marginals
@@ -319,16 +322,23 @@ class AlignmentHeads:
 
         Args:
             attention: Its attention.
-            level: Probability of each interval. It is nominal without labels of two examples: the
-                error is then not learned, but a share of a word's length.
+            level: Probability of each interval. It is nominal unless two examples had labels:
+                without them the error is not learned, but a share of a word's length.
             bounded: Whether times outside of the sound or text are moved to its ends. They are
                 quantiles of where the boundary is, so that a true time inside it stays covered.
+
+        Raises:
+            ValueError: The attention has another step than that of the examples.
 
         Warns:
             UserWarning: No head has a probability above one half, or attention does not fit the
                 words: its :meth:`evidence` is far below that of the examples.
         """
         check_fraction("level", level)
+        if attention.step != self.step:
+            raise ValueError(
+                f"attention has a step of {attention.step:g}, that of the examples {self.step:g}"
+            )
         if message := self._describe_misfit(attention):
             warnings.warn(message, stacklevel=2)
         marginals = self.model.posterior(attention, with_labels=False).marginals

@@ -225,7 +225,7 @@ class LinkScore:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the alignment error rate, by bootstrap over sentences.
 
-        It is too narrow of fewer than 30 sentences, and too low of a head that was chosen on them.
+        It is too narrow for fewer than 30 sentences, and too low for a head chosen on them.
         NaN of less than two sentences, without any error or right link, and where a resample has no
         links.
         """

@@ -40,8 +40,13 @@ def save_alignment_heads(heads: AlignmentHeads, path: str | Path) -> None:
     """
     check_instance("heads", heads, AlignmentHeads, "AlignmentHeads")
     model = heads.model
-    parts = {"": heads, "model.": model, "profiles.": model.profiles, "chain.": model.chain}
-    values = {f"{part}{name}": value for part in parts for name, value in vars(parts[part]).items()}
+    parts: dict[str, Any] = {"": heads, "model.": model}
+    parts |= {"profiles.": model.profiles, "chain.": model.chain}
+    values = {  # not vars(), which has what was computed since
+        f"{part}{field.name}": getattr(owner, field.name)
+        for part, owner in parts.items()
+        for field in fields(owner)
+    }
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     # no file holds the log-probability of a jump that cannot be; exp of this number is 0 as well
     least = torch.finfo(model.chain.jumps.dtype).min

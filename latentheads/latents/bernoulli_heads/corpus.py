@@ -350,10 +350,10 @@ class HeadPosterior:
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
 
-        They are of the probability by the mean effects of all such sentences: that by as many other
-        sentences is in fewer of them. They stretch log-odds by Student's t, which matters with few
-        sentences. The temperature is held fixed: its own uncertainty is not in them. Sentences are
-        taken as independent: of copies, or of prompts with one text, intervals are too narrow.
+        They are for the probability that the mean effects of all such sentences give; fewer of them
+        hold that of as many other sentences. They are widened by Student's t, which matters with
+        few sentences. The temperature is held fixed: its own uncertainty is not in them. Sentences
+        are taken as independent: of copies, or prompts that share a text, they are too narrow.
 
         Args:
             resamples: Number of resamples.

@@ -49,10 +49,13 @@ def learn(kinds: int) -> AlignmentHeads:
 def test_heads_are_read_as_they_were_learned(kinds: int, tmp_path: Path) -> None:
     path, heads, new = tmp_path / "a.heads", learn(kinds), record(7)
     save_alignment_heads(heads, path)
+    tensors, facts = checkpoints.load(path)
     again = load_alignment_heads(str(path))
     assert path.stat().st_size < 20_000  # the attention of examples is left out
     assert repr(again) == repr(heads)
     assert again.table() == heads.table()
+    save_alignment_heads(again, path)
+    assert (checkpoints.load(path)[0].keys(), checkpoints.load(path)[1]) == (tensors.keys(), facts)
     assert torch.equal(again.marginals(new), heads.marginals(new))
     assert again.evidence(new) == heads.evidence(new)
     assert again.is_misfit(new) == heads.is_misfit(new)
@@ -62,13 +65,18 @@ def test_heads_are_read_as_they_were_learned(kinds: int, tmp_path: Path) -> None
 
 def test_what_needs_the_examples_says_so(tmp_path: Path) -> None:
     save_alignment_heads(learn(1), tmp_path / "a.heads")
-    with pytest.raises(ValueError, match=r"^sufficient\(\) needs the attention of examples: call"):
+    with pytest.raises(ValueError, match=r"^sufficient\(\) needs the attention of examples: heads"):
         load_alignment_heads(tmp_path / "a.heads").sufficient()
 
 
 def test_heads_of_another_network_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^these are heads of a network with 2 of "):
         learn(1).check_network(bart())
+
+
+def test_attention_of_another_step_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^attention has a step of 1, that of the examples 0\.5$"):
+        learn(1).times(replace(record(7), step=1.0))
 
 
 def test_what_is_no_file_of_heads_is_refused(tmp_path: Path) -> None:

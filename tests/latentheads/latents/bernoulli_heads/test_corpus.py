@@ -301,7 +301,7 @@ def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() ->
     here = sum(subset.nats for subset in chosen) / samples
     assert here == pytest.approx(0.034, abs=0.004)
     assert float(elsewhere.mean()) == pytest.approx(0.083, abs=0.006)
-    assert float((elsewhere > within).double().mean()) == pytest.approx(0.9, abs=0.06)
+    assert float((elsewhere > within).double().mean()) == pytest.approx(0.92, abs=0.06)
 
 
 @pytest.mark.parametrize("sentences", [0, 1])
