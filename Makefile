@@ -33,7 +33,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 JOBS := $(shell $(PYTHON) -c 'import os; print(2 + os.cpu_count())')
 PARTS := experiments latentheads others annotated
 # in this part calls of the library are checked against their annotations, sizes of tensors too
-annotated := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
+annotated := tests/models tests/guides tests/test_typechecking.py
+annotated += $(patsubst %,tests/latentheads/%,attention distributions inference layers training)
 experiments := tests/experiments
 latentheads := $(patsubst %/,%,$(wildcard tests/latentheads/test_*.py tests/latentheads/[a-z]*/))
 latentheads := $(filter-out tests/latentheads/contrib $(annotated),$(latentheads))
