@@ -491,9 +491,10 @@ def _describe_leak(sums: _Sums, num_sentences: int, shared_kl: float) -> str | N
 
 
 def _leak_errors(num_sentences: int) -> float:
-    from scipy import stats  # slow to import
+    """The standard errors that are as rare by Student's t as ``LEAK_ERRORS`` of many sentences."""
+    from scipy import special  # slow to import
 
-    return float(stats.t.isf(stats.norm.sf(LEAK_ERRORS), num_sentences - 1))
+    return -float(special.stdtrit(num_sentences - 1, special.ndtr(-LEAK_ERRORS)))
 
 
 def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, num_samples: int) -> Report:

@@ -292,7 +292,7 @@ class HeadPosterior:
         rows, tokens = self.log_likelihoods[sentences], self.tokens[sentences]
         return replace(self, log_likelihoods=rows, tokens=tokens)
 
-    def grouped(self, groups: Sequence[Hashable]) -> Self:
+    def grouped(self, groups: Sequence[Hashable] | Int[Tensor, " sentence"]) -> Self:
         """The posterior of the means over groups of sentences, such as prompts with one text.
 
         ``calibrate`` and :meth:`bootstrap` take sentences as independent, which those of a group
@@ -307,6 +307,8 @@ class HeadPosterior:
             3
         """
         check_as_many("groups", groups, "sentences", self.tokens)
+        if isinstance(groups, Tensor):
+            groups = groups.tolist()
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         members = F.one_hot(torch.tensor([*map(numbers.__getitem__, groups)])).mT.to(self.tokens)
         members = members / members.sum(-1, keepdim=True)

@@ -241,6 +241,8 @@ def test_sentences_of_one_text_count_as_their_mean() -> None:
         grouped.log_likelihoods, torch.stack([table[r].mean(0) for r in rows])
     )
     torch.testing.assert_close(grouped.tokens, torch.stack([tokens[r].mean() for r in rows]))
+    by_number = posterior.grouped(torch.tensor([4, 1, 4, 0, 4]))
+    torch.testing.assert_close(by_number.log_likelihoods, grouped.log_likelihoods)
     alone = posterior.grouped(range(5))
     torch.testing.assert_close(alone.inclusion, posterior.inclusion)
     copies = posterior.on(torch.arange(5).repeat(7)).grouped([*range(5)] * 7)
