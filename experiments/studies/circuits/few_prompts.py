@@ -81,14 +81,13 @@ def shared_texts() -> list[dict[str, Any]]:
     for prompts, texts, shared in SHARED:
         simulated = [_simulate(prompts, generator, texts, shared) for _ in range(POSTERIORS)]
         row: dict[str, Any] = {"prompts": prompts, "texts": texts, "shared": shared}
-        means = [
-            (effect, effects.unflatten(0, (-1, texts)).mean(0)) for effect, effects in simulated
-        ]
-        for name, pairs in (("each_prompt", simulated), ("means", means)):
-            calibrated, _ = _calibrate([_make_posterior(effects) for _, effects in pairs])
+        posteriors = [_make_posterior(effects) for _, effects in simulated]
+        of_texts = [p.grouped([*range(texts)] * (prompts // texts)) for p in posteriors]
+        for name, own in (("each_prompt", posteriors), ("means", of_texts)):
+            calibrated, _ = _calibrate(own)
             row[name] = {
-                **_describe_confident(calibrated, pairs),
-                **_describe_covered(calibrated, pairs),
+                **_describe_confident(calibrated, simulated),
+                **_describe_covered(calibrated, simulated),
             }
         rows.append(row)
     return rows

@@ -109,13 +109,7 @@ def time_words(
         check_instance("heads", heads, AlignmentHeads, "AlignmentHeads")
         heads.check_network(network)
     texts = texts or {}
-    for name, words in texts.items():
-        check_choice("the name of a text", name, sounds)
-        check_list(f"texts[{name!r}]", words)
-    for name, samples in sounds.items():
-        with naming(name):
-            check_not_empty("samples", samples)
-            check_samples(samples, None, whisper.rate)
+    _check_sounds(sounds, texts, whisper.rate)
     with evaluation_mode(network):
         windows = {
             name: whisper.divide(name, samples, texts.get(name, ()))
@@ -136,6 +130,21 @@ def time_words(
             for name, parts in windows.items()
         }
     return TimedWords(timed, replace(heads, attentions=[]))
+
+
+def _check_sounds(
+    sounds: Mapping[str, Float[np.ndarray, " sample"]],
+    texts: Mapping[str, Sequence[str]],
+    rate: int,
+) -> None:
+    """Raises an error for samples or a text that cannot be timed."""
+    for name, words in texts.items():
+        check_choice("the name of a text", name, sounds)
+        check_list(f"texts[{name!r}]", words)
+    for name, samples in sounds.items():
+        with naming(name):
+            check_not_empty("samples", samples)
+            check_samples(samples, None, rate)
 
 
 class TimedWords(dict[str, list[WordTime]]):

@@ -312,11 +312,8 @@ class HeadPosterior:
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         members = F.one_hot(torch.tensor([*map(numbers.__getitem__, groups)])).mT.to(self.tokens)
         members = members / members.sum(-1, keepdim=True)
-        rows, tokens = (
-            members.to(self.log_likelihoods) @ self.log_likelihoods,
-            members @ self.tokens,
-        )
-        return replace(self, log_likelihoods=rows, tokens=tokens)
+        rows = members.to(self.log_likelihoods) @ self.log_likelihoods
+        return replace(self, log_likelihoods=rows, tokens=members @ self.tokens)
 
     @property
     def best(self) -> Float[Tensor, " head"]:

@@ -375,7 +375,7 @@ def test_tail_needs_30_draws_and_tells_heavy_from_light() -> None:
 @pytest.mark.parametrize(
     ("samples", "shape", "share"), [(32, 0.3, 0.08), (32, 0.9, 0.28), (1000, 0.9, 0.79)]
 )
-def test_the_tail_of_few_draws_is_rough(samples: int, shape: float, share: float) -> None:
+def test_the_tail_of_few_samples_is_rough(samples: int, shape: float, share: float) -> None:
     """Figures of docs/ideas.md, there of more sentences."""
     uniform = torch.rand(samples, 200, generator=torch.Generator().manual_seed(0)).double()
     pareto_k = Importance(-shape * uniform.log()).pareto_k
