@@ -11,7 +11,8 @@ from latentheads.checks import check_instance, check_list
 class Callback:
     """Methods that training calls; a subclass overrides those that it needs, all do nothing here.
 
-    With several processes each has its own callbacks, and only the first process evaluates.
+    With several processes each has its own callbacks, and only the first process evaluates. Random
+    numbers that a callback draws are the caller's: training has a stream of its own.
 
     Attributes:
         quiet: Print nothing.

@@ -188,12 +188,14 @@ class Engine:
         self.optimizers.zero_grad()
         started, first = time.perf_counter(), self.step
         stream = closing(self.loader.prefetch(self.loader_state))
-        with stream as steps, passes(), isolated_param_store(), self.noise.active():
+        with stream as steps, passes(), isolated_param_store():
             while self.running:
                 # again for each step: a report or a callback may have set evaluation mode
                 self.model.train()
                 self.guide.train()
-                self._update(module, next(steps))
+                step_batches = next(steps)
+                with self.noise.active():  # what callbacks draw is not of this stream
+                    self._update(module, step_batches)
                 for callback in callbacks:
                     callback.on_step_end(self.step)
                 last = self.step == training.steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,11 @@ def corpus() -> Corpus:
     return Grammar(sentences=19, held_out=5).load()
 
 
-def pair(corpus: Corpus) -> tuple[Any, Any]:
+def pair(corpus: Corpus, latents: Sequence[Any] = ()) -> tuple[Any, Any]:
     torch.manual_seed(0)
-    model = lh.models.Translation.of(
-        corpus, latents=[lh.latents.AlignmentOptions()], width=4, heads=2, layers=1, feed_forward=4
-    )
+    latents = latents or [lh.latents.AlignmentOptions()]
+    sizes = {"width": 4, "heads": 2, "layers": 1, "feed_forward": 4}
+    model = lh.models.Translation.of(corpus, latents=latents, **sizes)
     return model, lh.guides.Cascaded(model)
 
 
@@ -93,6 +93,39 @@ def test_a_record_has_the_rate_and_the_norm_of_the_gradient(corpus: Corpus) -> N
     lh.fit(*pair(corpus), corpus.train, corpus.valid, callbacks=[log], **plan)
     assert [record["learning_rate"] for record in log.records] == [0.125, 0.25, 0.25, 0.125]
     assert all(record["gradient_norm"] > 0 for record in log.records)
+
+
+class Draws(Callback):
+    """Draws random numbers after each step and evaluation, and notes those of steps."""
+
+    def __init__(self) -> None:
+        self.drawn: list[float] = []
+
+    def on_step_end(self, step: int) -> None:
+        self.drawn.append(float(torch.rand(())))
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+        torch.rand(7)
+
+
+def test_what_a_callback_draws_changes_nothing_of_training(corpus: Corpus) -> None:
+    draws = Draws()
+    fitted = []
+    for callbacks in ([], [draws]):
+        model, _ = pair(corpus, [lh.latents.LogitsOptions()])  # with noise in each step
+        torch.manual_seed(3)
+        guide = lh.guides.MeanField(model)
+        fitted.append(lh.fit(model, guide, corpus.train, callbacks=callbacks, **PLAN))
+    silent, drawn = ([record["objective"] for record in fit.history] for fit in fitted)
+    assert silent == drawn
+    # the numbers go on where they stood outside of training
+    torch.manual_seed(3)
+    lh.guides.MeanField(model)
+    expected = []
+    for _ in range(4):
+        expected.append(float(torch.rand(())))
+        torch.rand(7)
+    assert draws.drawn == expected
 
 
 def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
