@@ -93,7 +93,10 @@ def join_posteriors(posteriors: Iterable[P]) -> P:
     check_not_empty("posteriors", listed)
     first = listed[0]
     for other in listed:
-        check_instance("posteriors", other, type(first), f"of one kind, {type(first).__name__}")
+        check_instance("posteriors", other, HeadPosterior, ACCEPTED)
+        if type(other) is not type(first):
+            kinds = f"{type(first).__name__} and {type(other).__name__}"
+            raise ValueError(f"posteriors must be of one kind, got {kinds}")
         for field in fields(first):
             own, its = getattr(first, field.name), getattr(other, field.name)
             if not isinstance(own, Tensor) and own != its:

@@ -77,8 +77,12 @@ def test_posteriors_that_differ_in_more_than_prompts_are_not_joined() -> None:
     posterior = of_corpus()
     with pytest.raises(ValueError, match=r"^posteriors must have the same tau, got 2\.0 and 3\.0$"):
         join_posteriors([posterior, posterior.with_temperature(3.0)])
-    with pytest.raises(ValueError, match=r"^posteriors must be of one kind, HeadPosterior, got "):
+    with pytest.raises(ValueError, match=r"^posteriors must be what circuit_posterior or lh"):
         unchecked(join_posteriors)([posterior, "a"])
+    circuit = CircuitPosterior(**vars(posterior), chosen=posterior.heads, labels=["a", "b"])
+    for kinds in ([posterior, circuit], [circuit, posterior]):
+        with pytest.raises(ValueError, match=r"^posteriors must be of one kind, got "):
+            join_posteriors(kinds)
     with pytest.raises(ValueError, match=r"^posteriors must be at least one, got none$"):
         join_posteriors([])
     whole = of_network(likelihood=LogitDifference())
