@@ -163,7 +163,7 @@ class TimedWords(dict[str, list[WordTime]]):
         self.heads = heads
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each word: its sound, the word, start, low, high and end."""
+        """A row for each word: its sound, and the fields of `WordTime`."""
         rows = [(sound, word) for sound, words in self.items() for word in words]
         columns = {
             field.name: [getattr(word, field.name) for _, word in rows]
