@@ -42,7 +42,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 2,
     "docs/bernoulli-heads.md": 3,
-    "docs/circuits.md": 4,
+    "docs/circuits.md": 5,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
@@ -151,6 +151,8 @@ def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for snippet in snippets("docs/circuits.md"):
         run(snippet, names)
     assert names["posterior"].labels == ["L0H2", "L1H0", "L1H1", "L1H2"]
+    assert len(names["posterior"].tokens) == 32
+    assert 1 <= len(names["others"]) <= 3
     expected = names["posterior"].inclusion
     torch.testing.assert_close(names["samples"].inclusion, expected, rtol=0, atol=0.25)
     assert names["own"](torch.zeros(1, 1)).shape == (1, 32)
@@ -472,6 +474,10 @@ def test_alignment_heads_are_learned_from_an_example(
         given = names | {"processor": "processor", "samples": "samples"}
         run(sounds, given)
         timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})
+        header, row = Path("words.csv").read_text("utf-8").splitlines()
+        assert header == ",sound,word,start,low,high,end,end_low,end_high"
+        assert row == "0,talk,a,0.1,0.0,0.2,0.3,,"
+        assert 'mark = "0.0 to 0.2"' in Path("talk.TextGrid").read_text("utf-8")
         run(kept, given)
     again = timed.call_args.kwargs["heads"].to_frame()
     assert again.equals(names["heads"].to_frame())

@@ -23,7 +23,7 @@ from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.word_attention import record_word_attention
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.timing import time_words
-from latentheads.contrib.speech.word_times import to_textgrid, to_word_times
+from latentheads.contrib.speech.word_times import to_json, to_textgrid, to_word_times
 from tests.experiments.programs import assert_one_line, inside
 from tests.typechecking import unchecked
 
@@ -441,6 +441,26 @@ def test_times_lie_within_a_short_sound() -> None:
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.9235, 39)  # rounded down
     assert words[0].start == 39
     assert to_textgrid(words, 39.9235).count(f"xmax = {words[0].end}\n") == 4
+
+
+def test_learned_ends_have_intervals_too() -> None:
+    starts, ends = torch.tensor([0.2, 0.5]), torch.tensor([0.4, 0.9])
+    both = {
+        "ends": BoundaryTimes(ends, ends - 0.125, ends + 0.25),
+        "starts": BoundaryTimes(*[starts] * 3),
+    }
+    words = to_word_times(["a", "b"], both, 1.0, 2)
+    assert [(word.end, word.end_low, word.end_high) for word in words] == [
+        (2.4, 2.275, 2.65),
+        (2.9, 2.775, 3),
+    ]
+    assert [row["end_high"] for row in json.loads(to_json(words, 3.0))] == [2.65, 3]
+    grid = to_textgrid(words, 3.0)
+    assert "size = 3\nitem" in grid
+    assert grid.endswith('number = 2.9\n            mark = "2.775 to 3.0"\n')
+    del both["ends"]
+    words = to_word_times(["a", "b"], both, 1.0)
+    assert [*json.loads(to_json(words, 1.0))[0]] == ["word", "start", "low", "high", "end"]
 
 
 def test_words_of_no_length_are_left_out_of_both_tiers() -> None:

@@ -17,6 +17,7 @@ from latentheads.contrib.circuits.guides import (
 )
 from latentheads.contrib.circuits.importances import Importances, from_inclusion
 from latentheads.contrib.circuits.interactions import interactions
+from latentheads.contrib.circuits.kept import join_posteriors, load_posterior, save_posterior
 from latentheads.contrib.circuits.likelihoods import (
     Divergence,
     LogitDifference,
@@ -59,8 +60,11 @@ __all__ = [
     "from_inclusion",
     "gibbs",
     "interactions",
+    "join_posteriors",
+    "load_posterior",
     "logit_difference",
     "only_at",
+    "save_posterior",
     "smc",
     "split_prompts",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from latentheads.checks import check_instance
+from latentheads.checks import check_instance, check_not_empty
 from latentheads.console import show_progress
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
@@ -20,11 +21,18 @@ from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.arguments import device_of_inputs
 from latentheads.contrib.hf.registry import owner_of
 from latentheads.contrib.hf.tokens import check_tokens
+from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
+from latentheads.training import checkpoints
 
 TOKENS = 4096
 """Tokens of a pass, by default."""
+
+FORMAT = "scores of subsets 1"
+
+SAME_SCORE = 0.05
+"""Share by which a score may differ on another machine; a tenth of it in nats may, too."""
 
 
 class SubsetScorer:
@@ -132,6 +140,52 @@ class SubsetScorer:
         """The log-probability of every token at the scored positions with each subset."""
         with intervene(self.intervention, self.addresses, self._gates_of_blocks(gates.bool())):
             return self._log_probs(len(gates), replay=True)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the scores of all subsets that were scored; :meth:`load` reads them.
+
+        An older file stays until the new one is complete.
+
+        Raises:
+            ValueError: No subset was scored.
+            OSError: It cannot be written.
+        """
+        check_not_empty("scored subsets", self._rows)
+        tensors = {
+            "gates": torch.tensor([*self._rows]),
+            "scores": torch.stack([*self._rows.values()]),
+        }
+        checkpoints.save(Path(path), tensors, self._facts)
+
+    def load(self, path: str | Path) -> None:
+        """Reads scores that a scorer of the same network, prompts and heads wrote.
+
+        The smallest subset of the file is scored again, to compare.
+
+        Raises:
+            ValueError: The file is missing, damaged, or of other scores.
+        """
+        tensors, facts = checkpoints.load(Path(path))
+        if facts.get("kind") != FORMAT:
+            raise ValueError(f"{path} is not of scores of subsets of this version")
+        for name, own in self._facts.items():
+            if facts[name] != own:
+                raise ValueError(f"{path} has {name} {shown(facts[name])}, not {shown(own)}")
+        gates, scores = tensors["gates"].tolist(), tensors["scores"]
+        smallest = min(range(len(gates)), key=lambda index: sum(gates[index]))
+        again = self._score([tuple(gates[smallest])])[0]
+        if not torch.allclose(again, scores[smallest], rtol=SAME_SCORE, atol=SAME_SCORE / 10):
+            raise ValueError(
+                f"{path} has other scores: of another network, prompts or intervention"
+            )
+        self._rows |= {tuple(row): score for row, score in zip(gates, scores, strict=True)}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What scores of a file are of."""
+        heads = [list(head) for head in self.heads]  # as JSON has them
+        names = {"intervention": self.intervention.name, "likelihood": self.likelihood.name}
+        return {"kind": FORMAT, "heads": heads, "number of prompts": len(self.prompts), **names}
 
     def _score(self, subsets: Sequence[tuple[bool, ...]]) -> Float[Tensor, "subset prompt"]:
         log_probs = self.log_probs(torch.tensor(subsets, dtype=torch.float32))

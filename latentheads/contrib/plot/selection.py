@@ -196,9 +196,18 @@ def _inclusion_by_block(
         return _by_block(posteriors.heads, posteriors.inclusion)
     check_not_empty("posteriors", posteriors)
     return {
-        name: value if isinstance(value, Tensor) else value.inclusion
+        name: value if isinstance(value, Tensor) else _of_block(name, value, value.inclusion)
         for name, value in posteriors.items()
     }
+
+
+def _of_block(name: str, posterior: HeadPosterior, values: Float[Tensor, " head"]) -> Tensor:
+    """Values of the heads of a posterior that is of one block alone."""
+    by_block = _by_block(posterior.heads, values)
+    if list(by_block) != [name]:
+        blocks = ", ".join(by_block)
+        raise ValueError(f"posteriors[{name!r}] must be of this block alone, got {blocks}")
+    return by_block[name]
 
 
 def _width_by_block(
@@ -211,7 +220,7 @@ def _width_by_block(
     for name, value in posteriors.items():
         if isinstance(value, Tensor):
             raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
-        widths[name] = value.bootstrap().width
+        widths[name] = _of_block(name, value, value.bootstrap().width)
     return widths
 
 

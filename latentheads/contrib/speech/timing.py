@@ -6,8 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,7 +39,11 @@ from latentheads.contrib.speech.forced import (
 from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import WordTime, to_word_times
 from latentheads.errors import naming
+from latentheads.frames import make_frame
 from latentheads.passes import evaluation_mode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEARNED = 600 * 48
 """Seconds of sound to learn from, times heads: ten minutes of Whisper base, some 1.5 GB."""
@@ -157,6 +161,15 @@ class TimedWords(dict[str, list[WordTime]]):
     def __init__(self, words: Mapping[str, list[WordTime]], heads: AlignmentHeads) -> None:
         super().__init__(words)
         self.heads = heads
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each word: its sound, and the fields of `WordTime`."""
+        rows = [(sound, word) for sound, words in self.items() for word in words]
+        columns = {
+            field.name: [getattr(word, field.name) for _, word in rows]
+            for field in fields(WordTime)
+        }
+        return make_frame({"sound": [sound for sound, _ in rows], **columns})
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class WordTime:
         high: Upper end of it.
         end: When it ends: where the next one starts, or its part of the sound ends, unless ends
             were learned.
+        end_low: Lower end of the interval of its end; None unless ends were learned.
+        end_high: Upper end of it.
     """
 
     word: str
@@ -29,6 +32,8 @@ class WordTime:
     low: float
     high: float
     end: float
+    end_low: float | None = None
+    end_high: float | None = None
 
 
 def to_word_times(
@@ -47,15 +52,17 @@ def to_word_times(
     start = np.maximum.accumulate(starts.median.clamp(0, duration).numpy())
     ends = times["ends"].median.numpy() if "ends" in times else np.append(start[1:], duration)
     ends = np.clip(ends, start, np.append(start[1:], duration))
-    low, high = (bound.clamp(0, duration) for bound in (starts.low, starts.high))
-    columns = (start, low, high, ends)
+    learned = [times[kind] for kind in ("starts", "ends") if kind in times]
+    bounds = [bound.clamp(0, duration) for of in learned for bound in (of.low, of.high)]
+    columns = (start, *bounds[:2], ends, *bounds[2:])
     rows = np.round(np.stack([np.asarray(column) for column in columns], 1) + offset, 3).tolist()
     return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]
 
 
 def to_json(words: Sequence[WordTime], duration: float) -> str:
-    """A list of objects with word, start, low, high and end."""
-    return json.dumps([asdict(word) for word in words], ensure_ascii=False, indent=1) + "\n"
+    """A list of objects with word, start, low, high and end, and the interval of a learned end."""
+    rows = [{k: v for k, v in asdict(word).items() if v is not None} for word in words]
+    return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
 
 
 def to_srt(words: Sequence[WordTime], duration: float) -> str:
@@ -75,9 +82,9 @@ def _clock(seconds: float) -> str:
 
 
 def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
-    """A tier of words, and a tier of points at their starts, each with its interval.
+    """A tier of words, and tiers of points at their starts and learned ends, with intervals.
 
-    Both are without words of no length: Praat has no such interval, and one point at a time.
+    All are without words of no length: Praat has no such interval, and one point at a time.
     """
     words = [word for word in words if word.end > word.start]
     spans: list[tuple[float, float, str]] = []
@@ -88,9 +95,12 @@ def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
         spans.append((word.start, word.end, word.word))
         last = word.end
     spans += [(last, duration, "")] if duration > last else []
+    tiers: dict[str, list[Any]] = {"starts": [(word.start, word.low, word.high) for word in words]}
+    if any(word.end_low is not None for word in words):
+        tiers["ends"] = [(word.end, word.end_low, word.end_high) for word in words]
     lines = [
         'File type = "ooTextFile"\nObject class = "TextGrid"\n',
-        f"xmin = 0\nxmax = {duration}\ntiers? <exists>\nsize = 2\nitem []:",
+        f"xmin = 0\nxmax = {duration}\ntiers? <exists>\nsize = {1 + len(tiers)}\nitem []:",
         f'    item [1]:\n        class = "IntervalTier"\n        name = "words"\n'
         f"        xmin = 0\n        xmax = {duration}\n        intervals: size = {len(spans)}",
     ]
@@ -99,15 +109,16 @@ def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
         f"            text = {_quote(text)}"
         for index, (first, stop, text) in enumerate(spans, 1)
     ]
-    lines.append(
-        f'    item [2]:\n        class = "TextTier"\n        name = "starts"\n'
-        f"        xmin = 0\n        xmax = {duration}\n        points: size = {len(words)}"
-    )
-    lines += [
-        f"        points [{index}]:\n            number = {word.start}\n"
-        f"            mark = {_quote(f'{word.low} to {word.high}')}"
-        for index, word in enumerate(words, 1)
-    ]
+    for number, (name, points) in enumerate(tiers.items(), 2):
+        lines.append(
+            f'    item [{number}]:\n        class = "TextTier"\n        name = "{name}"\n'
+            f"        xmin = 0\n        xmax = {duration}\n        points: size = {len(points)}"
+        )
+        lines += [
+            f"        points [{index}]:\n            number = {time}\n"
+            f"            mark = {_quote(f'{low} to {high}')}"
+            for index, (time, low, high) in enumerate(points, 1)
+        ]
     return "\n".join(lines) + "\n"
 
 

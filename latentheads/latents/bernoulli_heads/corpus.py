@@ -72,7 +72,7 @@ class Subset:
     """A subset of heads.
 
     Attributes:
-        heads: The active heads of every block, by its name.
+        heads: The active heads of every block, by its name; of a circuit those that were listed.
         probability: Its posterior probability.
         nats: Nats per target token that are lost compared with all heads active, on the sentences
             of the posterior; others lose more, since the subset was chosen on these.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import accelerate
@@ -24,6 +25,7 @@ from latentheads.contrib.circuits import (
 )
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.training import checkpoints
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
 from tests.latentheads.contrib.hf.networks import HEADS, IDS, REAL, SIZES, TYPES, bart, t5
 from tests.second_device import NAME, second_device
@@ -179,6 +181,35 @@ def test_many_subsets_show_how_many_are_scored() -> None:
     with showing_progress() as terminal:
         scorer(all_subsets(2, torch.empty(())))
     assert "scoring subsets" in terminal.getvalue()
+
+
+def test_scores_are_read_where_they_are_of_the_same(tmp_path: Path) -> None:
+    gates, path = all_subsets(4, torch.empty(())), tmp_path / "task.scores"
+    scorer = SubsetScorer(network(), PROMPTS, ["decoder.0.self", (1, 2)])
+    with pytest.raises(ValueError, match=r"^scored subsets must be at least one, got none$"):
+        scorer.save(path)
+    scores = scorer(gates[1:9])
+    scorer.save(path)
+    again = SubsetScorer(network(), PROMPTS, scorer.heads)
+    again.load(str(path))
+    assert torch.equal(again(gates[1:9]), scores)
+    assert again.evaluations == 0
+    assert torch.equal(again(gates)[1:9], scores)
+    assert again.evaluations == 8
+    mean = Mean(scorer.network, PROMPTS.inputs)
+    for other, message in (
+        (SubsetScorer(network(), PROMPTS, ["decoder.0.self"]), r"has heads \[\['decoder\.0\.self'"),
+        (SubsetScorer(network(), PROMPTS[:2], scorer.heads), r"has number of prompts 3, not 2$"),
+        (SubsetScorer(network(), PROMPTS, scorer.heads, mean), r"has intervention 'zero', not 'm"),
+        (SubsetScorer(network(), PAIRED, scorer.heads), r"has other scores: of another network, "),
+        (SubsetScorer(jiggle(network(), 0.1), PROMPTS, scorer.heads), r"has other scores: of ano"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            other.load(path)
+        assert not other._rows
+    checkpoints.save(path, {}, {"kind": "word aligner 3"})
+    with pytest.raises(ValueError, match=r"is not of scores of subsets of this version$"):
+        again.load(path)
 
 
 def test_layers_below_run_once() -> None:

@@ -477,6 +477,30 @@ def test_another_process_opens_a_pickled_model(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(lh.terms(opened, Tied(opened), batch).elbo, expected)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior": "cascaded"},
+        {"latents": [lh.latents.AlignmentOptions(1)]},
+        {"latents": [lh.latents.CopyOptions()]},
+        {"prior": "delta", "latents": [GateOptions(blocks="decoder-self")]},
+        {"latents": [lh.latents.BernoulliHeadsOptions("decoder.1.self", prior="autoregressive")]},
+    ],
+)
+def test_the_states_of_model_and_guide_are_all_that_was_learned(options: dict[str, Any]) -> None:
+    bounds, states = [], list[Any]()
+    for _ in range(2):
+        model = lh.latent(network("gpt2"), **options).eval()
+        guide = Tied(model).eval()
+        if not states:
+            states = [jiggle(module, 0.5).state_dict() for module in (model, guide)]
+        model.load_state_dict(states[0])
+        guide.load_state_dict(states[1])
+        batch = model.batch(inputs_of(model.network))
+        bounds.append(lh.evaluate(model, guide, [batch]).elbo)
+    assert bounds[0] == bounds[1]
+
+
 def test_a_model_is_copied_after_a_call_that_was_broken_off() -> None:
     model, batch = made_latent("gpt2")
 

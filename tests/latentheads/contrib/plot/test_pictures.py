@@ -140,13 +140,25 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
 
 def test_heads_of_a_circuit_stand_in_their_columns() -> None:
     blocks = [lh.models.Block("decoder-self", 1, 2)]
-    likelihoods, tokens = torch.tensor([[0.0, 2.0, 1.0, 2.5]]).double(), torch.ones(1).double()
+    likelihoods = torch.tensor([[0.0, 2.0, 1.0, 2.5], [0.5, 0.0, 1.0, 0.0]]).double()
+    tokens = torch.ones(2).double()
     chosen = [("decoder.1.self", 0), ("decoder.1.self", 2)]
     posterior = lh.contrib.circuits.CircuitPosterior(
         blocks, likelihoods, tokens, chosen=chosen, labels=["L1H0", "L1H2"]
     )
-    cells = plot.draw_head_posteriors(posterior).axes[0].images[0].get_array()[-1]
-    assert np.isnan(np.ma.filled(cells, np.nan)).tolist() == [False, True, False]
+    for posteriors in (posterior, {"decoder.1.self": posterior}):
+        for axis in plot.draw_head_posteriors(posteriors).axes[:2]:
+            cells = axis.images[0].get_array()[-1]
+            assert np.isnan(np.ma.filled(cells, np.nan)).tolist() == [False, True, False]
+
+
+def test_a_posterior_of_a_block_is_of_this_block() -> None:
+    blocks = [lh.models.Block("decoder-self", layer, 1) for layer in (0, 1)]
+    likelihoods = torch.tensor([[0.0, 2.0, 1.0, 2.5], [0.5, 0.0, 1.0, 0.0]]).double()
+    posterior = lh.latents.HeadPosterior(blocks, likelihoods, torch.ones(2).double())
+    for name in ("decoder.1.self", "network a"):
+        with pytest.raises(ValueError, match=r"^posteriors\[.* must be of this block alone"):
+            plot.draw_head_posteriors({name: posterior})
 
 
 def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
