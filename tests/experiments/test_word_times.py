@@ -23,7 +23,7 @@ from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.word_attention import record_word_attention
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.timing import time_words
-from latentheads.contrib.speech.word_times import to_json, to_textgrid, to_word_times
+from latentheads.contrib.speech.word_times import to_csv, to_json, to_textgrid, to_word_times
 from tests.experiments.programs import assert_one_line, inside
 from tests.typechecking import unchecked
 
@@ -455,12 +455,17 @@ def test_learned_ends_have_intervals_too() -> None:
         (2.9, 2.775, 3),
     ]
     assert [row["end_high"] for row in json.loads(to_json(words, 3.0))] == [2.65, 3]
+    head, first, *_ = to_csv(words, 3.0).splitlines()
+    assert head == "word,start,low,high,end,end_low,end_high"
+    assert first == "a,2.2,2.2,2.2,2.4,2.275,2.65"
     grid = to_textgrid(words, 3.0)
     assert "size = 3\nitem" in grid
     assert grid.endswith('number = 2.9\n            mark = "2.775 to 3.0"\n')
     del both["ends"]
     words = to_word_times(["a", "b"], both, 1.0)
     assert [*json.loads(to_json(words, 1.0))[0]] == ["word", "start", "low", "high", "end"]
+    assert to_csv(words, 1.0).startswith("word,start,low,high,end\na,0.2,")
+    assert to_csv([], 1.0).startswith("word,start,low,high,end,")
 
 
 def test_words_of_no_length_are_left_out_of_both_tiers() -> None:

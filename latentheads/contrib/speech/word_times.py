@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -61,8 +63,21 @@ def to_word_times(
 
 def to_json(words: Sequence[WordTime], duration: float) -> str:
     """A list of objects with word, start, low, high and end, and the interval of a learned end."""
-    rows = [{k: v for k, v in asdict(word).items() if v is not None} for word in words]
-    return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps([*map(_columns, words)], ensure_ascii=False, indent=1) + "\n"
+
+
+def to_csv(words: Sequence[WordTime], duration: float) -> str:
+    """A table with the columns that JSON has, and their names in the first line."""
+    names = _columns(words[0]) if words else [field.name for field in fields(WordTime)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*names], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(_columns, words))
+    return text.getvalue()
+
+
+def _columns(word: WordTime) -> dict[str, Any]:
+    return {name: value for name, value in asdict(word).items() if value is not None}
 
 
 def to_srt(words: Sequence[WordTime], duration: float) -> str:
@@ -128,6 +143,7 @@ def _quote(text: str) -> str:
 
 FORMATS: dict[str, Callable[[Sequence[WordTime], float], str]] = {
     "json": to_json,
+    "csv": to_csv,
     "srt": to_srt,
     "TextGrid": to_textgrid,
 }
