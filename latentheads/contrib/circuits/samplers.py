@@ -78,6 +78,7 @@ class SampledSubsets:
         acceptance: The share of accepted proposals.
         temperatures: Powers of the likelihood that the samples went through.
         chains: Number of chains of Gibbs sampling.
+        labels: The label of every head, such as L9H6; of a density that names none its number.
     """
 
     gates: Float[Tensor, "sample head"]
@@ -86,19 +87,21 @@ class SampledSubsets:
     acceptance: float = 1.0
     temperatures: tuple[float, ...] = (1.0,)
     chains: int = 1
+    labels: Sequence[str] = ()
 
     def __repr__(self) -> str:
         samples, heads = self.gates.shape
         evidence = "" if self.log_evidence is None else f"log evidence {self.log_evidence:.3f}, "
-        inclusion = ", ".join(f"{probability:.3f}" for probability in self.inclusion.tolist())
+        pairs = zip(self.labels or range(heads), self.inclusion.tolist(), strict=True)
+        inclusion = ", ".join(f"{label} {probability:.3f}" for label, probability in pairs)
         return (
             f"SampledSubsets({samples:,} samples of {heads} heads, {evidence}"
             f"acceptance {self.acceptance:.2f}; inclusion {inclusion})"
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each sample: its weight, and the gate of each head by its number."""
-        gates = dict(enumerate(self.gates.mT))
+        """A row for each sample: its weight, and the gate of each head by its label."""
+        gates = dict(zip(self.labels or range(self.gates.shape[1]), self.gates.mT, strict=True))
         return make_frame({"weight": self.weights} | gates, "sample")
 
     @property
@@ -185,7 +188,7 @@ def gibbs(
             samples.append(gates)
     every = torch.cat(samples)
     weights = every.new_full((len(every),), 1 / len(every))
-    return SampledSubsets(every, weights, chains=chains)
+    return SampledSubsets(every, weights, chains=chains, labels=_labels(density))
 
 
 def smc(
@@ -244,7 +247,13 @@ def smc(
                 initial = torch.where(accept, new_initial, initial)
                 accepted, proposed = accepted + int(accept.sum()), proposed + particles
     weights = gates.new_full((particles,), 1 / particles)
-    return SampledSubsets(gates, weights, log_evidence, accepted / proposed, tuple(powers))
+    share, labels = accepted / proposed, _labels(density)
+    return SampledSubsets(gates, weights, log_evidence, share, tuple(powers), labels=labels)
+
+
+def _labels(density: Density) -> list[str]:
+    """The labels of the heads of a density that has a scorer."""
+    return density.scorer.labels if isinstance(density, SubsetDensity) else []
 
 
 class _ProductOfTables:

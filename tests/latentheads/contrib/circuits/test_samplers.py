@@ -136,6 +136,13 @@ def test_proposals_are_exact_tables_of_blocks_with_other_heads_kept(table: Table
     assert table.calls < 150 < 10 * 8 * 2
 
 
+def test_samples_name_the_heads_of_their_scorer(density: SubsetDensity, table: Table) -> None:
+    for samples in (gibbs(density, BLOCKS, 1, 1, 0), smc(density, BLOCKS, 2, 1)):
+        assert list(samples.to_frame()) == ["weight", *density.scorer.labels]
+        assert f"inclusion {density.scorer.labels[0]} {samples.inclusion[0]:.3f}, " in repr(samples)
+    assert list(gibbs(table, BLOCKS, 1, 1, 0).to_frame()) == ["weight", *range(HEADS)]
+
+
 def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> None:
     assert torch.equal(gibbs(table, BLOCKS, 3).gates, gibbs(table, BLOCKS, 3).gates)
     peak = torch.tensor([1.0, 0, 1, 1, 0, 0])
