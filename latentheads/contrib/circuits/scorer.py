@@ -141,8 +141,8 @@ class SubsetScorer:
         with intervene(self.intervention, self.addresses, self._gates_of_blocks(gates.bool())):
             return self._log_probs(len(gates), replay=True)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the scores of all subsets that were scored; :meth:`load` reads them.
+    def save_scores(self, path: str | Path) -> None:
+        """Writes the scores of all subsets that were scored; :meth:`load_scores` reads them.
 
         An older file stays until the new one is complete.
 
@@ -157,7 +157,7 @@ class SubsetScorer:
         }
         checkpoints.save(Path(path), tensors, self._facts)
 
-    def load(self, path: str | Path) -> None:
+    def load_scores(self, path: str | Path) -> None:
         """Reads scores that a scorer of the same network, prompts and heads wrote.
 
         The smallest subset of the file is scored again, to compare.

@@ -187,9 +187,9 @@ def test_scores_are_read_where_they_are_of_the_same(tmp_path: Path) -> None:
     gates, path = all_subsets(4, torch.empty(())), tmp_path / "task.scores"
     scorer = SubsetScorer(network(), PROMPTS, ["decoder.0.self", (1, 2)])
     with pytest.raises(ValueError, match=r"^scored subsets must be at least one, got none$"):
-        scorer.save(path)
+        scorer.save_scores(path)
     scores = scorer(gates[1:9])
-    scorer.save(path)
+    scorer.save_scores(path)
     again = SubsetScorer(network(), PROMPTS, scorer.heads)
     again.load(str(path))
     assert torch.equal(again(gates[1:9]), scores)
@@ -205,11 +205,11 @@ def test_scores_are_read_where_they_are_of_the_same(tmp_path: Path) -> None:
         (SubsetScorer(jiggle(network(), 0.1), PROMPTS, scorer.heads), r"has other scores: of ano"),
     ):
         with pytest.raises(ValueError, match=message):
-            other.load(path)
+            other.load_scores(path)
         assert not other._rows
     checkpoints.save(path, {}, {"kind": "word aligner 3"})
     with pytest.raises(ValueError, match=r"is not of scores of subsets of this version$"):
-        again.load(path)
+        again.load_scores(path)
 
 
 def test_layers_below_run_once() -> None:
