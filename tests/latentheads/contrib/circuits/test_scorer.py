@@ -191,7 +191,7 @@ def test_scores_are_read_where_they_are_of_the_same(tmp_path: Path) -> None:
     scores = scorer(gates[1:9])
     scorer.save_scores(path)
     again = SubsetScorer(network(), PROMPTS, scorer.heads)
-    again.load(str(path))
+    again.load_scores(str(path))
     assert torch.equal(again(gates[1:9]), scores)
     assert again.evaluations == 0
     assert torch.equal(again(gates)[1:9], scores)
