@@ -471,13 +471,14 @@ def test_alignment_heads_are_learned_from_an_example(
     monkeypatch.chdir(tmp_path)
     program = "latentheads.contrib.speech.time_words"
     with mock.patch(program, autospec=True, return_value=timed_words) as timed:
-        given = names | {"processor": "processor", "samples": "samples"}
+        given = names | {"processor": "processor", "samples": "samples", "true_starts": [0.15]}
         run(sounds, given)
         timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})
         header, row = Path("words.csv").read_text("utf-8").splitlines()
         assert header == ",sound,word,start,low,high,end,end_low,end_high"
         assert row == "0,talk,a,0.1,0.0,0.2,0.3,,"
         assert 'mark = "0.0 to 0.2"' in Path("talk.TextGrid").read_text("utf-8")
+        assert given["errors"].summary()["within"]["100 ms"] == [100.0]
         run(kept, given)
     again = timed.call_args.kwargs["heads"].to_frame()
     assert again.equals(names["heads"].to_frame())

@@ -16,15 +16,10 @@ import numpy as np
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
+from latentheads.contrib.speech.time_errors import TimeErrors, differences, join
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
-from latentheads.experiments.studies.word_times.measures import (
-    Errors,
-    differences,
-    fit_heads,
-    head_errors,
-    join,
-)
+from latentheads.experiments.studies.word_times.measures import fit_heads, head_errors
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import MissingPackageError
 
@@ -145,8 +140,8 @@ def _measure(test: Compared, heads: dict[str, AlignmentHeads], kinds: int) -> di
     return results
 
 
-def _errors(test: Compared, times: Sequence[Sequence[Sequence[float]]], kind: int) -> Errors:
-    errors = Errors()
+def _errors(test: Compared, times: Sequence[Sequence[Sequence[float]]], kind: int) -> TimeErrors:
+    errors = TimeErrors()
     for utterance, predicted in zip(test.utterances, times):
         errors.add(utterance.boundaries(kind), predicted[kind])
     return errors

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from latentheads.contrib.speech.time_errors import (
+    TimeErrors,
+    differences,
+    word_time_errors,
+)
 from latentheads.contrib.speech.timing import time_words
 from latentheads.contrib.speech.windows import split_at_pauses
-from latentheads.contrib.speech.word_times import WordTime
 from latentheads.experiments.studies.word_times.cache import Recorder
 from latentheads.experiments.studies.word_times.espeak import RATE
-from latentheads.experiments.studies.word_times.measures import Errors, differences
 from latentheads.experiments.studies.word_times.speech import Utterance
 
 PAUSES = (0, 4)
@@ -30,7 +33,7 @@ def measure_long(recorder: Recorder, sentences: Sequence[Utterance]) -> dict[str
     sounds = {sentence.name: sentence.samples for sentence in sentences}
     texts = {sentence.name: sentence.words for sentence in sentences}
     alone = time_words(recorder.whisper, recorder.processor, sounds, texts)
-    errors_alone = _collect(alone, sentences, np.zeros(len(sentences)))
+    errors_alone = word_time_errors(alone, {s.name: s.starts for s in sentences})
     results: dict[str, Any] = {"sentence by sentence": _summarise(errors_alone, sentences)}
     for pause in PAUSES:
         padded = [
@@ -48,7 +51,7 @@ def measure_long(recorder: Recorder, sentences: Sequence[Utterance]) -> dict[str
     return results
 
 
-def find_joined(recorder: Recorder, utterances: Sequence[Utterance]) -> Errors:
+def find_joined(recorder: Recorder, utterances: Sequence[Utterance]) -> TimeErrors:
     """The errors of the words of each utterance where all of them are one sound and one text."""
     whole = np.concatenate([utterance.samples for utterance in utterances])
     words = [word for utterance in utterances for word in utterance.words]
@@ -56,24 +59,14 @@ def find_joined(recorder: Recorder, utterances: Sequence[Utterance]) -> Errors:
     times = iter(found["all"])
     by_utterance = {u.name: [next(times) for _ in u.words] for u in utterances}
     lengths = [len(utterance.samples) for utterance in utterances]
-    return _collect(by_utterance, utterances, np.cumsum([0, *lengths])[:-1] / RATE)
+    offsets = np.cumsum([0, *lengths])[:-1] / RATE
+    starts = {u.name: offset + u.starts for u, offset in zip(utterances, offsets, strict=True)}
+    return word_time_errors(by_utterance, starts)
 
 
-def _collect(
-    found: dict[str, list[WordTime]], sentences: Sequence[Utterance], offsets: np.ndarray
-) -> Errors:
-    """The errors of the words of each sentence."""
-    errors = Errors()
-    for sentence, offset in zip(sentences, offsets, strict=True):
-        rows = [(word.start, word.low, word.high) for word in found[sentence.name]]
-        median, low, high = (np.array(rows) - offset).T
-        errors.add(sentence.starts, median.tolist(), (low.tolist(), high.tolist()))
-    return errors
-
-
-def _summarise(errors: Errors, sentences: Sequence[Utterance]) -> dict[str, Any]:
+def _summarise(errors: TimeErrors, sentences: Sequence[Utterance]) -> dict[str, Any]:
     """Errors of all words, of the first ones of sentences, and of those after them."""
-    first, others = Errors(), Errors()
+    first, others = TimeErrors(), TimeErrors()
     for index, sentence in enumerate(sentences):
         is_first = np.flatnonzero(np.isfinite(sentence.starts)) == 0
         for name, parts in vars(errors).items():

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from latentheads.contrib.speech.data import Speech as Speech
     from latentheads.contrib.speech.forced import make_forced_example as make_forced_example
     from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
+    from latentheads.contrib.speech.time_errors import TimeErrors as TimeErrors
+    from latentheads.contrib.speech.time_errors import word_time_errors as word_time_errors
     from latentheads.contrib.speech.timing import time_words as time_words
     from latentheads.contrib.speech.transcription import transcribe as transcribe
 
 MODULES = {
     "Speech": "contrib.speech.data",
     "SpeechOptions": "contrib.speech.front_end",
+    "TimeErrors": "contrib.speech.time_errors",
     "make_forced_example": "contrib.speech.forced",
     "time_words": "contrib.speech.timing",
     "transcribe": "contrib.speech.transcription",
+    "word_time_errors": "contrib.speech.time_errors",
 }
 """The module of every public name."""
 

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from latentheads.contrib.heads.boundaries.fit import FitOptions
-from latentheads.experiments.studies.word_times import forced, measures
+from latentheads.experiments.studies.word_times import forced
 from latentheads.experiments.studies.word_times.forced import (
     Compared,
     align_sets,
     measure_forced,
 )
 from latentheads.experiments.studies.word_times.speech import Utterance
-from latentheads.metrics.resampling import MIN_RESAMPLES
 from latentheads.packages import MissingPackageError
 from tests.experiments.studies.word_times.cached import make_cached
 
@@ -30,7 +29,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads that attend to one word alone are learned at once."""
     few = partial(FitOptions, rounds=1, steps=1, reach=12)
     monkeypatch.setattr(forced, "FitOptions", few)
-    monkeypatch.setattr(measures, "RESAMPLES", MIN_RESAMPLES)
 
 
 class Decoder:

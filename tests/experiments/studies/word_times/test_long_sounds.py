@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from latentheads.contrib.speech.word_times import WordTime
-from latentheads.experiments.studies.word_times import long_sounds, measures
+from latentheads.experiments.studies.word_times import long_sounds
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.speech import Utterance
-from latentheads.metrics.resampling import MIN_RESAMPLES
 
 SENTENCES = [
     Utterance("test/0", ["a", "b"], np.zeros(2 * RATE, np.float32), [0.5, 1.0]),
@@ -36,10 +35,7 @@ def _time(network: Any, processor: Any, sounds: Any, texts: Any) -> dict[str, li
 
 def test_errors_in_a_long_sound_are_those_of_its_sentences() -> None:
     recorder: Any = SimpleNamespace(whisper=None, processor=None)
-    with (
-        mock.patch.object(long_sounds, "time_words", _time),
-        mock.patch.object(measures, "RESAMPLES", MIN_RESAMPLES),
-    ):
+    with mock.patch.object(long_sounds, "time_words", _time):
         results = long_sounds.measure_long(recorder, SENTENCES)
     alone = results["sentence by sentence"]
     assert (alone["boundaries"], alone["bias"], alone["coverage_of_90"][0]) == (4, 0, 100)

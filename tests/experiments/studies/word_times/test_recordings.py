@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
+from latentheads.contrib.speech.time_errors import TimeErrors
 from latentheads.experiments.studies.word_times import recordings
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
-from latentheads.experiments.studies.word_times.measures import Errors
 from latentheads.experiments.studies.word_times.speech import Utterance
 from tests.experiments.studies.word_times.cached import make_cached
 
@@ -58,9 +58,9 @@ def test_recordings_are_compared_with_the_aligner(
     monkeypatch.setattr(recordings, "ForcedAligner", Aligner)
     joined: list[Utterance] = []
 
-    def find_joined(recorder: Any, utterances: list[Utterance]) -> Errors:
+    def find_joined(recorder: Any, utterances: list[Utterance]) -> TimeErrors:
         joined.extend(utterances)
-        return Errors([np.zeros(5)])
+        return TimeErrors([np.zeros(5)])
 
     monkeypatch.setattr(recordings, "find_joined", find_joined)
     pool = [make_cached(f"pool/{index}", ["a", "b", "c"]) for index in range(2)]
