@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.tiny import sizes, small_batch
 
 SHOWN = {
     "README.md": 1,
-    "docs/align.md": 2,
+    "docs/align.md": 3,
     "docs/alignments.md": 3,
     "docs/api.md": 1,
     "docs/architecture.md": 2,
@@ -81,10 +82,22 @@ def test_two_texts_are_aligned() -> None:
     assert names["more"].links == [[(0, 0), (1, 1)]]
 
 
+def test_links_of_files_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "links").write_text("0-0:0.93 1-1:0.55\n0-0 1-2\n")
+    (tmp_path / "gold.links").write_text("0-0 1p1\n0-0 1-1\n")
+    monkeypatch.chdir(tmp_path)
+    run(snippets("docs/align.md")[1], {})
+    assert re.fullmatch(
+        r"AER 0\.286 \[0\.\d+, 0\.\d+\], precision 0\.750\n", capsys.readouterr().out
+    )
+
+
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_spans_are_carried() -> None:
     names: dict[str, Any] = {}
-    run(snippets("docs/align.md")[1], names)
+    run(snippets("docs/align.md")[2], names)
     assert 0 < names["carried"][0][0].probability <= 1
 
 

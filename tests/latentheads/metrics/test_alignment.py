@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from latentheads.metrics.alignment import LinkCounts, count_links, read_pharaoh, write_pharaoh
+from latentheads.metrics.alignment import (
+    LinkCounts,
+    aer_interval,
+    count_links,
+    read_gold,
+    read_pharaoh,
+    write_pharaoh,
+)
 
 
 def test_counts_of_a_corpus_are_those_made_by_hand() -> None:
@@ -53,6 +61,26 @@ def test_links_are_written_and_read() -> None:
     assert read_pharaoh(write_pharaoh(links)) == links
     assert write_pharaoh(()) == ""
     assert read_pharaoh("\n") == frozenset()
+
+
+def test_links_with_their_probabilities_are_read() -> None:
+    assert read_pharaoh("0-0:0.93 12-3:1.00 4-5") == {(0, 0), (12, 3), (4, 5)}
+    with pytest.raises(ValueError, match=re.escape("got '0-0:'")):
+        read_pharaoh("0-0:")
+
+
+def test_gold_links_are_sure_or_possible() -> None:
+    assert read_gold("0-0 1?2 3p4 5-6\n") == ({(0, 0), (5, 6)}, {(1, 2), (3, 4)})
+    assert read_gold("") == (frozenset(), frozenset())
+    with pytest.raises(ValueError, match="got '1q2'"):
+        read_gold("0-0 1q2")
+
+
+def test_the_interval_of_the_error_rate_is_over_sentences() -> None:
+    right, wrong = LinkCounts(2, 2, 2, 2), LinkCounts(2, 2, 0, 0)
+    low, high = aer_interval([right] * 50 + [wrong] * 50)  # a mean of 100 coins
+    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.01)
+    assert all(map(math.isnan, aer_interval([right])))
 
 
 @pytest.mark.parametrize("word", ["0", "0-", "0-1-2", "a-1", "0:1", "-1-0"])
