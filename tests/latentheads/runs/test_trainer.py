@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any, get_type_hints
 from unittest.mock import patch
 
 import numpy as np
+import pyro
 import pytest
 import torch
 import yaml
@@ -329,6 +331,16 @@ def test_no_process_fits_again_after_their_group_has_ended(
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
     with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
         first.fit()
+
+
+def test_results_name_what_computed_them(finished: Path) -> None:
+    versions = lh.load_run(finished).results.versions
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == torch.__version__
+    assert versions["pyro-ppl"] == pyro.__version__
+    assert versions["latentheads"] == lh.__version__
+    assert (versions["device"], versions["precision"]) == ("cpu", "fp32")
+    assert versions["threads"] == str(torch.get_num_threads())
 
 
 def test_a_type_checker_takes_results_for_there() -> None:
