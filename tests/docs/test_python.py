@@ -44,7 +44,7 @@ SHOWN = {
     "docs/architecture.md": 2,
     "docs/bernoulli-heads.md": 3,
     "docs/circuits.md": 4,
-    "docs/comparing.md": 1,
+    "docs/comparing.md": 2,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
     "docs/guides.md": 5,
@@ -439,6 +439,19 @@ def test_the_page_of_runs_is_shown_and_written(
     assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
 
 
+def test_translations_of_runs_are_scored_with_an_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = lh.data.Grammar(sentences=30, held_out=40).load()
+    right = list(corpus.test.references)
+    outputs = right, [*right[:20], *reversed(right[20:])]
+    first, second = (SimpleNamespace(corpus=corpus, translate=lambda _, o=o: o) for o in outputs)
+    run(snippets("docs/comparing.md")[1], {"first": first, "second": second})
+    score, low, high, p = map(float, capsys.readouterr().out.split())
+    assert 0 < low < score < high < 100
+    assert p < 0.01
+
+
 def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -448,7 +461,7 @@ def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.Monkey
         return SimpleNamespace(settings=SimpleNamespace(recipe=recipe), results=results)
 
     monkeypatch.setattr(lh, "load_run", open_run)
-    run(*snippets("docs/comparing.md"), {})
+    run(snippets("docs/comparing.md")[0], {})
     _, plain, coda = (tmp_path / "bounds.csv").read_text().splitlines()
     assert (plain, coda) == ("0,transformer,-11.0,0.0,0.0", "1,coda,-4.0,7.0,7.0")
     assert (tmp_path / "bounds.pdf").stat().st_size > 0
