@@ -55,6 +55,7 @@ SHOWN = {
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/alignment-heads.md": 6,
+    "docs/pruning.md": 1,
     "docs/report.md": 1,
     "docs/selecting.md": 1,
 }
@@ -426,6 +427,25 @@ def test_links_of_own_text_are_scored(
     *_, script = snippets("docs/alignments.md")
     run(script, {"run": None, "sentences": ["a b", "", "c"], "translations": ["a b c", "", "d"]})
     assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
+
+
+def test_heads_of_ones_choice_are_removed_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = lh.data.Grammar(sentences=30, held_out=4).load()
+    model = Translation.of(corpus, latents=(), width=8, heads=2, layers=2)
+    options: Any = {"steps": 1, "num_samples": 1, "quiet": True, "out": tmp_path / "run"}
+    lh.Trainer(model, Tied(model), corpus, **options).fit()
+    trained = lh.load_run(tmp_path / "run")
+    (script,) = snippets("docs/pruning.md")
+    run(script, {"run": trained})
+    kept = lh.load_run("runs/by-hand")
+    assert kept.heads is not None
+    assert kept.heads["decoder.1.cross"] == [0]
+    assert kept.heads["decoder.0.cross"] == [0, 1]
+    with pytest.raises(ValueError, match="by-hand is a run folder: choose another out"):
+        run(script, {"run": trained})
 
 
 def test_the_page_of_runs_is_shown_and_written(
