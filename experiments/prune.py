@@ -40,6 +40,7 @@ from latentheads.files import locked_folder, write_json
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.options import Count, Size
+from latentheads.packages import package_versions
 from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
@@ -262,6 +263,7 @@ def write(
     facts = {name: getattr(options, name) for name in recorded}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
+    record["versions"] = package_versions()
     record["device"] = run.model.device.type
     write_json(folder / "curve.json", {**record, "curve": points})
     from latentheads.contrib.plot import draw_pruning, save  # slow to import

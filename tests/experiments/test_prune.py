@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+import latentheads as lh
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.experiments.prune import (
@@ -84,6 +85,7 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
     record = json.loads((runs / "pruned" / "curve.json").read_text())
     assert record["checkpoint"] == "reported"
+    assert record["versions"]["latentheads"] == lh.__version__
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
     reported = results_of(runs / "transformer")

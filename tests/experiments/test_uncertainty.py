@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import latentheads as lh
 from latentheads.batch import EOS
 from latentheads.contrib.uncertainty import ConfidenceEstimator, Figure
 from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
@@ -69,6 +70,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert list(systems) == names
     assert record["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
     assert record["options"]["checkpoint"] == "reported"
+    assert record["versions"]["latentheads"] == lh.__version__
     assert record["options"]["others"] == [f"verse={file}"]
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
