@@ -18,10 +18,11 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple, dataclass
+from typing import Literal
 
 import numpy as np
 
-from latentheads.checks import check_as_many
+from latentheads.checks import check_as_many, check_choice
 from latentheads.errors import shown
 
 Link = tuple[int, int]
@@ -112,22 +113,28 @@ def count_links(
     return LinkCounts(*map(sum, zip((0,) * 4, *map(astuple, by_sentence), strict=True)))
 
 
-def aer_interval(by_sentence: Sequence[LinkCounts]) -> tuple[float, float]:
-    """The 95 % interval of the alignment error rate, by bootstrap over sentences.
+def score_interval(
+    by_sentence: Sequence[LinkCounts], score: Literal["aer", "precision", "recall", "f1"] = "aer"
+) -> tuple[float, float]:
+    """The 95 % interval of a score of links, by bootstrap over sentences.
 
     It is too narrow for fewer than 30 sentences. NaN of less than two sentences, without any error
     or right link, and where a resample has no links.
 
     Args:
         by_sentence: The counts of each sentence pair, of :func:`count_by_sentence`.
+        score: ``aer``, the alignment error rate, ``precision``, ``recall`` or ``f1``.
     """
     from latentheads.metrics import resampling  # slow to import
 
+    check_choice("score", score, ("aer", "precision", "recall", "f1"))
     if len(by_sentence) < 2:
         return math.nan, math.nan
     counts = np.array([astuple(sentence) for sentence in by_sentence], dtype=float)
     indices = resampling.Resamples(len(counts), resampling.RESAMPLES, resampling.SEED)
-    resampled = resampling.resample_counts(counts, lambda sums: LinkCounts(*sums).aer, indices)
+    resampled = resampling.resample_counts(
+        counts, lambda sums: getattr(LinkCounts(*sums), score), indices
+    )
     (estimate,) = resampling.estimate_systems([resampled], "", 0.0, 1.0)
     return estimate.low, estimate.high
 

@@ -38,9 +38,9 @@ from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import (
     LinkCounts,
     Links,
-    aer_interval,
     count_by_sentence,
     count_links,
+    score_interval,
 )
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -231,7 +231,7 @@ class LinkScore:
 
     @cached_property
     def _interval(self) -> tuple[float, float]:
-        return aer_interval(self.by_sentence)
+        return score_interval(self.by_sentence)
 
 
 class _LinkCollector:

@@ -9,12 +9,13 @@ import pytest
 
 from latentheads.metrics.alignment import (
     LinkCounts,
-    aer_interval,
     count_links,
     read_gold,
     read_pharaoh,
+    score_interval,
     write_pharaoh,
 )
+from tests.typechecking import unchecked
 
 
 def test_counts_of_a_corpus_are_those_made_by_hand() -> None:
@@ -78,9 +79,14 @@ def test_gold_links_are_sure_or_possible() -> None:
 
 def test_the_interval_of_the_error_rate_is_over_sentences() -> None:
     right, wrong = LinkCounts(2, 2, 2, 2), LinkCounts(2, 2, 0, 0)
-    low, high = aer_interval([right] * 50 + [wrong] * 50)  # a mean of 100 coins
-    assert (low, high) == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.01)
-    assert all(map(math.isnan, aer_interval([right])))
+    coins = [right] * 50 + [wrong] * 50
+    expected = pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.01)
+    assert score_interval(coins) == expected
+    assert score_interval(coins, "precision") == expected
+    assert score_interval([*coins, LinkCounts(98, 0, 0, 0)], "precision") != expected
+    with pytest.raises(ValueError, match="score must be one of aer, precision, recall, f1"):
+        unchecked(score_interval)(coins, "error")
+    assert all(map(math.isnan, score_interval([right])))
 
 
 @pytest.mark.parametrize("word", ["0", "0-", "0-1-2", "a-1", "0:1", "-1-0"])
