@@ -401,11 +401,9 @@ def _noting_skipped(alignment: Alignment, skipped: SkippedInputs) -> Iterator[Li
 def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     """Aligns all lines by two translation runs."""
     from latentheads.contrib.align.networks import align_by_networks  # slow to import
-    from latentheads.runs.loading import load_run
 
-    forward, backward = map(load_run, options.runs)
     with warnings_as_notes("align.py"):
-        aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
+        aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), *options.runs)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)
     return None, iter(aligned.posteriors)
