@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -304,6 +305,15 @@ def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() ->
     assert here == pytest.approx(0.034, abs=0.004)
     assert float(elsewhere.mean()) == pytest.approx(0.083, abs=0.006)
     assert float((elsewhere > within).double().mean()) == pytest.approx(0.92, abs=0.06)
+
+
+def test_it_is_kept_with_its_likelihoods(tmp_path: Path) -> None:
+    posterior = made_up(tau=2.0)
+    torch.save(posterior, tmp_path / "heads.pt")
+    kept = torch.load(tmp_path / "heads.pt", weights_only=False)
+    assert repr(kept) == repr(posterior)
+    other = kept.with_temperature(5.0)
+    assert torch.equal(other.inclusion, posterior.with_temperature(5.0).inclusion)
 
 
 @pytest.mark.parametrize("sentences", [0, 1])
