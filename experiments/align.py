@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -22,7 +21,7 @@ from annotated_types import Ge, Le
 from latentheads.console import bars_shown, print_message
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
-from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
+from latentheads.contrib.align.dictionary import read_dictionary, write_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import (
@@ -329,7 +328,7 @@ def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
     if options.aligner is not None:
         start = load_aligner(options.aligner)
     elif options.lexicon is not None:
-        start = replace(read_dictionary(options.lexicon), split=options.split or SPLITS[0])
+        start = read_dictionary(options.lexicon)
     if start is not None:
         _note_unknown(start, source, target)
     return start_alignment(
@@ -402,11 +401,9 @@ def _noting_skipped(alignment: Alignment, skipped: SkippedInputs) -> Iterator[Li
 def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     """Aligns all lines by two translation runs."""
     from latentheads.contrib.align.networks import align_by_networks  # slow to import
-    from latentheads.runs.loading import load_run
 
-    forward, backward = map(load_run, options.runs)
     with warnings_as_notes("align.py"):
-        aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
+        aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), *options.runs)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)
     return None, iter(aligned.posteriors)
@@ -528,11 +525,6 @@ def write_results(
                 raise sink.error
 
 
-def _write_lexicon(path: Path, aligner: WordAligner) -> None:
-    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(format_dictionary(aligner))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
@@ -546,7 +538,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "keep" in files and aligner is not None:
                 stack.callback(save_aligner, aligner, files["keep"])
             if "write_lexicon" in files and aligner is not None:
-                stack.callback(_write_lexicon, files["write_lexicon"], aligner)
+                stack.callback(write_dictionary, aligner, files["write_lexicon"])
             write_results(posteriors, options, files)
     return 0
 

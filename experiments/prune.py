@@ -40,6 +40,7 @@ from latentheads.files import locked_folder, write_json
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.options import Count, Size
+from latentheads.packages import package_versions
 from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
@@ -62,7 +63,7 @@ DESCRIPTION = (
     "generate.py, score.py and analyse.py accept. The run itself is not changed."
 )
 GROUPS = {
-    "pruning": ("keep_heads", "by", "chains", "normalise"),
+    "pruning": ("keep_heads", "by", "blocks", "normalise"),
     "evaluation": ("sentences", "timed", "rounds"),
     "output": ("out", "overwrite"),
     "the run": (*OF_RUNS, "help"),
@@ -90,7 +91,7 @@ def make_parser() -> Parser:
         "90 %% to 0 of the heads that may be removed; with gates, those whose gate is open)",
     )
     parser.add_argument(
-        "--chains",
+        "--blocks",
         default="all",
         help=f"attention types to prune: all, or some of {','.join(ATTENTION_TYPES)}",
     )
@@ -171,7 +172,7 @@ def _first_sentences(corpus: Corpus, number: int) -> Corpus:
 
 def _attention_types(options: Options, gate_distributions: GateDistributions) -> tuple[str, ...]:
     """The attention types to prune; with gates, those that have gates."""
-    attention_types = parse_attention_types(options.chains) or ATTENTION_TYPES
+    attention_types = parse_attention_types(options.blocks) or ATTENTION_TYPES
     if options.by != "gates":
         return attention_types
     return tuple(
@@ -193,9 +194,9 @@ def _check_run(run: Run, options: Options, gate_distributions: GateDistributions
             if attention_type_of(name) in attention_types:
                 raise ValueError(
                     f"{run.path} has latents {latent.name} of the heads of {name}: none can be "
-                    "removed, so name other attention types by --chains"
+                    "removed, so name other attention types by --blocks"
                 )
-    where = "" if options.chains == "all" else f" in {options.chains}"
+    where = "" if options.blocks == "all" else f" in {options.blocks}"
     if options.by != "gates":
         blocks = all_heads(run.model).items()
         if not any(heads for name, heads in blocks if attention_type_of(name) in attention_types):
@@ -258,10 +259,11 @@ def write(
     """Writes the curve and its figure into a folder."""
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
-    recorded = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
+    recorded = ("by", "blocks", "normalise", "sentences", "seed", "checkpoint")
     facts = {name: getattr(options, name) for name in recorded}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
+    record["versions"] = package_versions()
     record["device"] = run.model.device.type
     write_json(folder / "curve.json", {**record, "curve": points})
     from latentheads.contrib.plot import draw_pruning, save  # slow to import
@@ -317,8 +319,8 @@ def _return_other_files(replaced: Path, out: Path) -> None:
 
 def _check_options(options: Options) -> None:
     """Checks for options that have no effect."""
-    if parse_attention_types(options.chains) == ():
-        raise ValueError(f"chains must be all, or some of {','.join(ATTENTION_TYPES)}")
+    if parse_attention_types(options.blocks) == ():
+        raise ValueError(f"blocks must be all, or some of {','.join(ATTENTION_TYPES)}")
     if options.by != "gradient" and not options.normalise:
         raise ValueError("--normalise has no effect here: it needs --by gradient")
     if options.by != "random" and options.seed:

@@ -34,6 +34,7 @@ from latentheads.files import write_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
+from latentheads.packages import package_versions
 from latentheads.runs.settings import trusted_paths
 
 DESCRIPTION = (
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.json is not None:
             with error_handling("score.py"):
-                write_json(options.json, figures)
+                write_json(options.json, {**figures, "versions": package_versions()})
     finally:
         print_result("score.py", text)
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import latentheads.experiments.cli.startup  # noqa: F401
@@ -37,7 +38,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.outputs import check_distinct_files, open_output
+from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file, open_output
 from latentheads.experiments.cli.parser import (
     OF_RUNS,
     Options,
@@ -66,7 +67,7 @@ DESCRIPTION = (
 GROUPS = {
     "data": ("direction", "buffer"),
     "decoding": DECODING_OPTIONS,
-    "output": ("alignments", "split_punctuation", "confidence", "doubt"),
+    "output": ("alignments", "split_punctuation", "confidence", "calibration", "doubt"),
     "the run": (*OF_RUNS, "help"),
 }
 
@@ -114,6 +115,11 @@ def make_parser() -> Parser:
         "words in brackets",
     )
     parser.add_argument(
+        "--calibration",
+        help="file that keeps the calibration of --confidence: it is read if it is there, which "
+        "needs no corpus, and otherwise written",
+    )
+    parser.add_argument(
         "--doubt",
         type=Annotated[float, Ge(0), Le(1)],
         help="a word is doubtful if its probability of being correct is below this (default: 0.5)",
@@ -142,10 +148,25 @@ def _check_files(run: Run, options: Options) -> None:
         check_alignments(run)
     elif options.split_punctuation:
         raise ValueError("--split_punctuation is for --alignments FILE")
-    written = (("--alignments", options.alignments), ("--confidence", options.confidence))
-    check_distinct_files(written, options.runs)
-    if options.doubt is not None and options.confidence is None:
-        raise ValueError("--doubt is for --confidence FILE")
+    names = ("alignments", "confidence", "calibration")
+    check_distinct_files(((f"--{name}", getattr(options, name)) for name in names), options.runs)
+    for name in ("doubt", "calibration"):
+        if getattr(options, name) is not None and options.confidence is None:
+            raise ValueError(f"--{name} is for --confidence FILE")
+
+
+def _make_estimator(
+    run: Run, decoding: Decoding, task: int | None, options: Options
+) -> ConfidenceEstimator:
+    """The estimator with the calibration that is kept, or one that is fitted, and kept."""
+    path = options.calibration
+    if path is not None and Path(path).exists():
+        return ConfidenceEstimator.load(run, path, decoding, task, options.seed)
+    out = None if path is None else check_output_file(path, "--calibration")
+    estimator = ConfidenceEstimator.of(run, decoding, task, options.seed)
+    if out is not None:
+        estimator.save(out)
+    return estimator
 
 
 def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[str]:
@@ -175,9 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             alignment_file = stack.enter_context(open_output("alignments", options.alignments))
             confidence_file = stack.enter_context(open_output("confidence", options.confidence))
             estimator = (
-                None
-                if confidence_file is None
-                else ConfidenceEstimator.of(run, decoding, task, options.seed)
+                None if confidence_file is None else _make_estimator(run, decoding, task, options)
             )
         if alignment_file and run.results and is_uninformed(run.results.test):
             note = f"note: {UNINFORMED}; align.py needs no network"

@@ -1,8 +1,11 @@
-"""Optional packages, which an extra of the library installs; imported where they are used."""
+"""Packages: optional ones, which an extra of the library installs, and versions for results."""
 
 from __future__ import annotations
 
+import platform
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 SPEECH = ("speech", "speech")
@@ -17,6 +20,19 @@ EXTRAS = {
     "transformers": ("a network of Hugging Face", "transformers"),
 }
 """By import name: what needs the package, and the extra that installs it."""
+
+
+PACKAGES = ("latentheads", "torch", "pyro-ppl", "numpy", "tokenizers", "matplotlib")
+"""Packages whose versions results name."""
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of Python and of ``PACKAGES``, for results."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # a folder on PYTHONPATH has none
+            versions[name] = version(name)
+    return versions
 
 
 class MissingPackageError(ImportError, ValueError):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 from latentheads.contrib.heads.divergence import pair_mean
@@ -16,13 +14,14 @@ from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options
 from latentheads.files import format_json
 from latentheads.names import Block
+from latentheads.packages import package_versions
 
 
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:
     """All results of all runs, with options and versions; NaN becomes null."""
     record = {
         "options": vars(options),
-        "versions": _versions(),
+        "versions": package_versions(),
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],
     }
@@ -107,8 +106,3 @@ def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
         "importance": head_report.importance[block.name].tolist(),
         **({} if relevance is None else {"relevance": relevance.shares[block.name].tolist()}),
     }
-
-
-def _versions() -> dict[str, str]:
-    packages = ("latentheads", "torch", "pyro-ppl", "numpy", "matplotlib")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

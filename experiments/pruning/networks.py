@@ -19,6 +19,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.decoding.translate import TOKENS
 from latentheads.errors import UnfinishedError
+from latentheads.experiments.cli.outputs import check_no_run
 from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn
@@ -98,7 +99,16 @@ def write_run(kept: dict[str, list[int]], run: Run, corpus: Corpus, out: Path, b
     """Writes the network with the heads that are kept as a run folder with a report.
 
     The bound is estimated with a single sample per sentence, since a curve has many networks.
+
+    Args:
+        kept: The heads that remain in every block, as ``all_heads`` lists them; of a pruned run by
+            their indices in it.
+        run: The run, whose weights stay; gates are folded into them before.
+        corpus: Its corpus.
+        out: The folder, in which there is no run yet.
+        by: How the heads were chosen, for ``results.json``.
     """
+    check_no_run(out, "out")
     model, guide = make_pruned(run, kept)
     network = Pruned(kept, sum(p.numel() for part in (model, guide) for p in part.parameters()))
     latents = [latent for latent in run.settings.latents if not latent.is_foldable]

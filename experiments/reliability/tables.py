@@ -15,6 +15,7 @@ from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.comparison.systems import describe_few
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
 from latentheads.files import format_json
+from latentheads.packages import package_versions
 
 Measures = Mapping[str, Figure]
 
@@ -193,6 +194,7 @@ def to_json(results: EvaluationResults, options: Mapping[str, Any]) -> str:
     ]
     record = {
         "options": dict(options),
+        "versions": package_versions(),
         "sentences": results.texts.sizes,
         "scores": UNCERTAINTIES
         | {DISSIMILARITY: "dissimilarity of translations by single samples"},

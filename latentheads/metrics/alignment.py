@@ -17,9 +17,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Literal
 
-from latentheads.checks import check_as_many
+import numpy as np
+
+from latentheads.checks import check_as_many, check_choice
 from latentheads.errors import shown
 
 Link = tuple[int, int]
@@ -73,6 +76,27 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 
+def count_by_sentence(
+    predicted: Sequence[Iterable[Link]],
+    sure: Sequence[Iterable[Link]],
+    possible: Sequence[Iterable[Link]] | None = None,
+) -> list[LinkCounts]:
+    """Counts the links of each sentence pair; the arguments are those of :func:`count_links`."""
+    possible = sure if possible is None else possible
+    for name, gold in (("sure", sure), ("possible", possible)):
+        check_as_many(f"sentences of {name}", gold, "those of predicted", predicted)
+    triples = ([*map(set, triple)] for triple in zip(predicted, sure, possible, strict=True))
+    return [
+        LinkCounts(
+            found=len(links),
+            sure=len(sure_links),
+            found_sure=len(links & sure_links),
+            found_possible=len(links & (sure_links | possible_links)),
+        )
+        for links, sure_links, possible_links in triples
+    ]
+
+
 def count_links(
     predicted: Sequence[Iterable[Link]],
     sure: Sequence[Iterable[Link]],
@@ -85,19 +109,34 @@ def count_links(
         sure: The sure gold links of each.
         possible: Further gold links that are possible; None: only the sure ones.
     """
-    possible = sure if possible is None else possible
-    for name, gold in (("sure", sure), ("possible", possible)):
-        check_as_many(f"sentences of {name}", gold, "those of predicted", predicted)
-    triples = [[*map(set, triple)] for triple in zip(predicted, sure, possible, strict=True)]
-    return LinkCounts(
-        found=sum(len(links) for links, _, _ in triples),
-        sure=sum(len(sure_links) for _, sure_links, _ in triples),
-        found_sure=sum(len(links & sure_links) for links, sure_links, _ in triples),
-        found_possible=sum(
-            len(links & (sure_links | possible_links))
-            for links, sure_links, possible_links in triples
-        ),
+    by_sentence = count_by_sentence(predicted, sure, possible)
+    return LinkCounts(*map(sum, zip((0,) * 4, *map(astuple, by_sentence), strict=True)))
+
+
+def score_interval(
+    by_sentence: Sequence[LinkCounts], score: Literal["aer", "precision", "recall", "f1"] = "aer"
+) -> tuple[float, float]:
+    """The 95 % interval of a score of links, by bootstrap over sentences.
+
+    It is too narrow for fewer than 30 sentences. NaN of less than two sentences, without any error
+    or right link, and where a resample has no links.
+
+    Args:
+        by_sentence: The counts of each sentence pair, of :func:`count_by_sentence`.
+        score: ``aer``, the alignment error rate, ``precision``, ``recall`` or ``f1``.
+    """
+    from latentheads.metrics import resampling  # slow to import
+
+    check_choice("score", score, ("aer", "precision", "recall", "f1"))
+    if len(by_sentence) < 2:
+        return math.nan, math.nan
+    counts = np.array([astuple(sentence) for sentence in by_sentence], dtype=float)
+    indices = resampling.Resamples(len(counts), resampling.RESAMPLES, resampling.SEED)
+    resampled = resampling.resample_counts(
+        counts, lambda sums: getattr(LinkCounts(*sums), score), indices
     )
+    (estimate,) = resampling.estimate_systems([resampled], "", 0.0, 1.0)
+    return estimate.low, estimate.high
 
 
 def write_pharaoh(links: Iterable[Link]) -> str:
@@ -110,14 +149,34 @@ def write_pharaoh(links: Iterable[Link]) -> str:
 
 
 def read_pharaoh(line: str) -> frozenset[Link]:
-    """Parses a line in the Pharaoh format; see :func:`write_pharaoh`."""
+    """Parses a line in the Pharaoh format; see :func:`write_pharaoh`.
+
+    A probability after a link, as ``align.py --probabilities`` writes it, is left out.
+
+    >>> sorted(read_pharaoh("0-0 1-2:0.93"))
+    [(0, 0), (1, 2)]
+    """
     return frozenset(map(_read_link, line.split()))
 
 
+def read_gold(line: str) -> tuple[frozenset[Link], frozenset[Link]]:
+    """Parses the sure and the possible links of a line: ``0-0`` is sure, ``0?0`` or ``0p0`` not.
+
+    >>> sure, possible = read_gold("0-0 1p2")
+    >>> sure, possible
+    (frozenset({(0, 0)}), frozenset({(1, 2)}))
+    """
+    words = line.split()
+    possible = [word for word in words if re.fullmatch("[0-9]+[?p][0-9]+", word)]
+    sure = [word for word in words if word not in possible]
+    as_sure = (re.sub("[?p]", "-", word) for word in possible)
+    return frozenset(map(_read_link, sure)), frozenset(map(_read_link, as_sure))
+
+
 def _read_link(word: str) -> Link:
-    if not re.fullmatch(r"[0-9]+-[0-9]+", word):
+    match = re.fullmatch(r"([0-9]+)-([0-9]+)(:[0-9.]+)?", word)
+    if match is None:
         raise ValueError(
             f"a link must be two indices with a dash between, as 0-1; got {shown(word)}"
         )
-    source, target = word.split("-")
-    return int(source), int(target)
+    return int(match[1]), int(match[2])

@@ -139,7 +139,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
     term = settings.disagreement_term
     if term is not None and not term.blocks(model):
         raise ValueError(
-            f"disagreement {','.join(term.kinds)}: no block of its chains has two heads with "
+            f"disagreement {','.join(term.kinds)}: none of its blocks has two heads with "
             "that; n-gram heads have an output alone"
         )
 

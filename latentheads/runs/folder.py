@@ -213,9 +213,13 @@ class Folder:
         if only_more_steps and os.path.lexists(self.last):
             self.previous_steps = steps
         elif changed:
+            moved = [name for name in ("data.folder", "start") if name in changed]
+            cure = (
+                f"; if it was only moved, correct {' and '.join(moved)} in {path}" if moved else ""
+            )
             raise ValueError(
                 f"{self.path} holds a run with other options "
-                f"({_describe_changes(changed, old, new)}): {START_ANEW}"
+                f"({_describe_changes(changed, old, new)}): {START_ANEW}{cure}"
             )
 
     def _check_results(self) -> None:

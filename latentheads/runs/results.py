@@ -71,7 +71,7 @@ class Results:
         kl_how: How the KL of every site was computed.
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.
-        versions: Of torch, the device, and the precision of training.
+        versions: Of Python and packages, the device, its threads, and the precision of training.
         not_translated: Why the test part is not translated, if the model cannot.
         missing: Sections that are missing in the report, and why.
         pruned: Of a pruned network: the original run, the importance, and the remaining heads.

@@ -97,7 +97,9 @@ class Run(TrainedModel):
         if self.user_corpus is not None:
             return self.user_corpus
         if self.settings.in_memory:
-            raise ValueError(f"{self.path} was trained on a corpus in memory: give corpus")
+            raise ValueError(
+                f"{self.path} was trained on a corpus in memory: give corpus= in Python"
+            )
         if self.reads_with is not None:
             corpus = self.reads_with.corpus
         else:

@@ -31,6 +31,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.options import UnusedOptionError, import_path, in_group
+from latentheads.packages import package_versions
 from latentheads.passes import one_at_a_time
 from latentheads.runs.build import (
     apply_pruning,
@@ -510,7 +511,9 @@ class Trainer:
             decoding=asdict(settings.decode),
             latents=self._latent_facts(),
             versions={
+                **package_versions(),
                 "torch": torch.__version__,
+                "threads": str(torch.get_num_threads()),
                 "device": self.device.type,
                 "precision": self.engine.precision.name,
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,13 +38,13 @@ from tests.tiny import sizes, small_batch
 
 SHOWN = {
     "README.md": 1,
-    "docs/align.md": 2,
+    "docs/align.md": 3,
     "docs/alignments.md": 3,
     "docs/api.md": 1,
     "docs/architecture.md": 2,
     "docs/bernoulli-heads.md": 3,
     "docs/circuits.md": 5,
-    "docs/comparing.md": 1,
+    "docs/comparing.md": 2,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
     "docs/guides.md": 5,
@@ -54,6 +55,7 @@ SHOWN = {
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/alignment-heads.md": 6,
+    "docs/pruning.md": 1,
     "docs/report.md": 1,
     "docs/selecting.md": 1,
 }
@@ -81,10 +83,22 @@ def test_two_texts_are_aligned() -> None:
     assert names["more"].links == [[(0, 0), (1, 1)]]
 
 
+def test_links_of_files_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "links").write_text("0-0:0.93 1-1:0.55\n0-0 1-2\n")
+    (tmp_path / "gold.links").write_text("0-0 1p1\n0-0 1-1\n")
+    monkeypatch.chdir(tmp_path)
+    run(snippets("docs/align.md")[1], {})
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"aer 0\.286 \[0\.\d+, 0\.\d+\]", first)
+    assert re.fullmatch(r"precision 0\.750 \[0\.\d+, [01]\.\d+\]", second)
+
+
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_spans_are_carried() -> None:
     names: dict[str, Any] = {}
-    run(snippets("docs/align.md")[1], names)
+    run(snippets("docs/align.md")[2], names)
     assert 0 < names["carried"][0][0].probability <= 1
 
 
@@ -417,6 +431,25 @@ def test_links_of_own_text_are_scored(
     assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
 
 
+def test_heads_of_ones_choice_are_removed_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = lh.data.Grammar(sentences=30, held_out=4).load()
+    model = Translation.of(corpus, latents=(), width=8, heads=2, layers=2)
+    options: Any = {"steps": 1, "num_samples": 1, "quiet": True, "out": tmp_path / "run"}
+    lh.Trainer(model, Tied(model), corpus, **options).fit()
+    trained = lh.load_run(tmp_path / "run")
+    (script,) = snippets("docs/pruning.md")
+    run(script, {"run": trained})
+    kept = lh.load_run("runs/by-hand")
+    assert kept.heads is not None
+    assert kept.heads["decoder.1.cross"] == [0]
+    assert kept.heads["decoder.0.cross"] == [0, 1]
+    with pytest.raises(ValueError, match="by-hand is a run folder: choose another out"):
+        run(script, {"run": trained})
+
+
 def test_the_page_of_runs_is_shown_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,6 +461,19 @@ def test_the_page_of_runs_is_shown_and_written(
     assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
 
 
+def test_translations_of_runs_are_scored_with_an_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = lh.data.Grammar(sentences=30, held_out=40).load()
+    right = list(corpus.test.references)
+    outputs = right, [*right[:20], *reversed(right[20:])]
+    first, second = (SimpleNamespace(corpus=corpus, translate=lambda _, o=o: o) for o in outputs)
+    run(snippets("docs/comparing.md")[1], {"first": first, "second": second})
+    score, low, high, p = map(float, capsys.readouterr().out.split())
+    assert 0 < low < score < high < 100
+    assert p < 0.01
+
+
 def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -437,7 +483,7 @@ def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.Monkey
         return SimpleNamespace(settings=SimpleNamespace(recipe=recipe), results=results)
 
     monkeypatch.setattr(lh, "load_run", open_run)
-    run(*snippets("docs/comparing.md"), {})
+    run(snippets("docs/comparing.md")[0], {})
     _, plain, coda = (tmp_path / "bounds.csv").read_text().splitlines()
     assert (plain, coda) == ("0,transformer,-11.0,0.0,0.0", "1,coda,-4.0,7.0,7.0")
     assert (tmp_path / "bounds.pdf").stat().st_size > 0

@@ -69,7 +69,7 @@ def test_heads_with_gates_are_not_pruned(base: Path, tmp_path: Path) -> None:
     done = inside("prune.py", *words)
     assert_one_line(done, "prune.py")
     assert "has latents bernoulli-heads of the heads of decoder.0.self" in done.stderr
-    others = (*words, "--chains=encoder-self", "--keep_heads=5", "--timed=2", "--rounds=1")
+    others = (*words, "--blocks=encoder-self", "--keep_heads=5", "--timed=2", "--rounds=1")
     done = inside("prune.py", *others)
     assert done.returncode == 0, done.stderr
     assert load_run(tmp_path / "pruned" / "heads-5").model.is_summed_out

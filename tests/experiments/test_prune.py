@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+import latentheads as lh
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.experiments.prune import (
@@ -84,6 +85,7 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
     record = json.loads((runs / "pruned" / "curve.json").read_text())
     assert record["checkpoint"] == "reported"
+    assert record["versions"]["latentheads"] == lh.__version__
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
     reported = results_of(runs / "transformer")
@@ -246,10 +248,10 @@ def test_a_network_without_heads_goes_on_and_a_new_run_there_has_them_all(
     assert load(tmp_path).heads is None
 
 
-def test_only_the_named_chains_lose_heads_and_posteriors_stay_whole(
+def test_only_the_named_blocks_lose_heads_and_posteriors_stay_whole(
     runs: Path, tmp_path: Path
 ) -> None:
-    words = ["--chains=encoder-self,decoder-cross", "--keep_heads=5", "--sentences=2"]
+    words = ["--blocks=encoder-self,decoder-cross", "--keep_heads=5", "--sentences=2"]
     pruned(runs / "cascaded", *words, f"--out={tmp_path}")
     whole, five = curve(tmp_path)
     assert [len(five["kept"][f"decoder.{layer}.self"]) for layer in (0, 1)] == [2, 2]
@@ -278,11 +280,11 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
     ("words", "message"),
     [
         (
-            "transformer --keep_heads=5 --chains=decoder-self",
+            "transformer --keep_heads=5 --blocks=decoder-self",
             "keep_heads must lie in 8 ... 12, got 5",
         ),
         ("transformer --keep_heads 3,x", "--keep_heads: must be a whole number, got 'x'"),
-        ("transformer --chains=none", "chains must be all, or some of encoder-self,"),
+        ("transformer --blocks=none", "blocks must be all, or some of encoder-self,"),
         (
             "transformer --by=gates --normalise=false",
             "--normalise has no effect here: it needs --by gradien",
@@ -297,7 +299,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
             "holds a curve already: choose another --out or --overwrite",
         ),
         ("transformer --out={runs}/transformer", "is a run folder: choose another --out"),
-        ("language-model --chains=encoder-self", "has no heads in encoder-self: none can be"),
+        ("language-model --blocks=encoder-self", "has no heads in encoder-self: none can be"),
         ("pruned/heads-0", "has no heads: none can be removed"),
     ],
 )

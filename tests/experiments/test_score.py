@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import latentheads as lh
 from latentheads.corpora import Part, Rows
 from latentheads.experiments.comparison.likelihoods import (
     SentenceLikelihoods,
@@ -68,6 +69,7 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     assert "compound:split" in signatures[2]
     written = json.loads(out.read_text())
     assert (written["sentences"], written["tokenised"]) == (40, True)
+    assert written["versions"]["latentheads"] == lh.__version__
     assert [system["run"] for system in written["systems"]] == runs
     assert written["systems"][0]["bleu"]["p"] is None
     assert written["systems"][1]["paper_bleu"]["score"] == poor.paper_bleu.score

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import latentheads as lh
 from latentheads.batch import EOS
-from latentheads.contrib.uncertainty import Figure
+from latentheads.contrib.uncertainty import ConfidenceEstimator, Figure
 from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.experiments import uncertainty
 from latentheads.experiments.reliability.results import EvaluationResults
@@ -68,6 +70,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert list(systems) == names
     assert record["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
     assert record["options"]["checkpoint"] == "reported"
+    assert record["versions"]["latentheads"] == lh.__version__
     assert record["options"]["others"] == [f"verse={file}"]
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
@@ -235,6 +238,21 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
     assert len(links.read_text(encoding="utf-8").splitlines()) == 3
 
 
+def test_a_calibration_that_is_kept_is_not_fitted_again(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sure, kept = tmp_path / "sure.txt", tmp_path / "kept.json"
+    words = (str(tiny_run), f"--confidence={sure}", f"--calibration={kept}")
+    translate = partial(inside, "translate.py", *words, text="the cat sleeps\n")
+    assert translate().returncode == 0
+    fitted = sure.read_text(encoding="utf-8")
+    monkeypatch.setattr(ConfidenceEstimator, "_fit", None)
+    assert translate().returncode == 0
+    assert sure.read_text(encoding="utf-8") == fitted
+    says = "kept.json was fitted with num_beams 1, got 3"
+    assert_refused("translate.py", *words, "--num_beams=3", says=says, text="the cat\n")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -247,6 +265,8 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
             "--num_samples has no effect here: it needs a run",
         ),
         ("--doubt=.3", "--doubt is for --confidence FILE"),
+        ("--calibration=c", "--calibration is for --confidence FILE"),
+        ("--confidence=c --calibration=./c", "need a file each, got ./c"),
         ("--confidence=sure.txt --doubt=1.5", "--doubt: must be at most 1, got 1.5"),
         ("--confidence=nowhere/sure.txt", "--confidence: cannot write nowhere/sure.txt: No such"),
     ],

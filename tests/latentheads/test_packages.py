@@ -1,4 +1,4 @@
-"""Packages that an extra of the library installs."""
+"""Packages that an extra of the library installs, and versions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from latentheads import packages
 from latentheads.packages import EXTRAS, import_optional
 
 
@@ -27,3 +28,8 @@ def test_every_package_is_of_its_extra() -> None:
     extras = project["project"]["optional-dependencies"]
     for name, (_, extra) in EXTRAS.items():
         assert any(line.startswith(name.replace("_", "-")) for line in extras[extra])
+
+
+def test_a_package_without_a_version_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "PACKAGES", ("numpy", "not-installed"))
+    assert packages.package_versions().keys() == {"python", "numpy"}

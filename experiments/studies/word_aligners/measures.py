@@ -24,7 +24,8 @@ from latentheads.contrib.align.symmetrization import (
 from latentheads.contrib.align.vocabulary import Words
 from latentheads.contrib.uncertainty.calibration import Bins, equal_width_edges, sum_bins
 from latentheads.corpora.text import read_lines
-from latentheads.metrics.alignment import Link, Links, count_links
+from latentheads.metrics import alignment
+from latentheads.metrics.alignment import Links, count_by_sentence, count_links
 from latentheads.metrics.resampling import Counts, Resamples, resample_counts
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -52,15 +53,8 @@ class Gold:
 
 def read_gold(path: Path) -> Gold:
     """Reads links, as 0-0 if they are sure and 0?0 if they are possible."""
-    lines = [line.split() for line in read_lines(path)]
-    sure = [frozenset(_link(word, "-") for word in line if "-" in word) for line in lines]
-    possible = [frozenset(_link(word, "?") for word in line if "?" in word) for line in lines]
-    return Gold(sure, [both | only for both, only in zip(possible, sure, strict=True)])
-
-
-def _link(word: str, mark: str) -> Link:
-    source, target = word.split(mark)
-    return int(source), int(target)
+    lines = [alignment.read_gold(line) for line in read_lines(path)]
+    return Gold([sure for sure, _ in lines], [sure | possible for sure, possible in lines])
 
 
 def measure_links(links: Sequence[Links], gold: Gold) -> dict[str, float]:
@@ -114,10 +108,7 @@ def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]
 
 def count_lines(links: Sequence[Links], gold: Gold) -> Counts:
     """Links that are sure and possible, and links that are written and sure, of each line."""
-    lines = [
-        count_links([line], [sure], [possible])
-        for line, sure, possible in zip(links, gold.sure, gold.possible, strict=True)
-    ]
+    lines = count_by_sentence(links, gold.sure, gold.possible)
     return np.array([(c.found_sure + c.found_possible, c.found + c.sure) for c in lines], float)
 
 

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from latentheads.contrib.align.api import AlignedText as AlignedText
     from latentheads.contrib.align.api import project as project
     from latentheads.contrib.align.dictionary import read_dictionary as read_dictionary
+    from latentheads.contrib.align.dictionary import write_dictionary as write_dictionary
     from latentheads.contrib.align.kept import load_aligner as load_aligner
     from latentheads.contrib.align.kept import save_aligner as save_aligner
+    from latentheads.contrib.align.networks import align_by_networks as align_by_networks
     from latentheads.contrib.align.projection import ProjectedSpan as ProjectedSpan
     from latentheads.contrib.align.projection import Span as Span
     from latentheads.contrib.align.projection import characters_of_spans as characters_of_spans
@@ -25,6 +27,7 @@ MODULES = {
     "ProjectedSpan": "contrib.align.projection",
     "Span": "contrib.align.projection",
     "WordAligner": "contrib.align.aligner",
+    "align_by_networks": "contrib.align.networks",
     "characters_of_spans": "contrib.align.projection",
     "load_aligner": "contrib.align.kept",
     "project": "contrib.align.api",
@@ -33,6 +36,7 @@ MODULES = {
     "spans_of_characters": "contrib.align.projection",
     "spans_of_tags": "contrib.align.projection",
     "tags_of_spans": "contrib.align.projection",
+    "write_dictionary": "contrib.align.dictionary",
 }
 """The module of every public name."""
 

@@ -108,6 +108,11 @@ class WordAligner:
         vocabularies = f"vocabularies of {len(self.source):,} and {len(self.target):,}"
         return f"WordAligner({vocabularies}, {self.entries.shape[1]:,} word pairs, {self.split})"
 
+    @property
+    def is_dictionary(self) -> bool:
+        """Whether it has seen no line: a dictionary, to be trained on."""
+        return not self.forward.frequencies.any()
+
     @cached_property
     def _tables(self) -> tuple[CountTable, CountTable]:
         """The counts of both directions, of links of source to target words."""

@@ -202,7 +202,8 @@ def _check_aligners(
         check_instance(
             name, trained, WordAligner, "a WordAligner, which load_aligner reads from a file"
         )
-        if split not in (None, trained.split):
+        any_split = trained is start and trained.is_dictionary
+        if split not in (None, trained.split) and not any_split:
             raise ValueError(f"the aligner was trained with split {trained.split!r}, got {split!r}")
 
 
@@ -232,7 +233,7 @@ def describe_unknown(
         source: Lines in one language.
         target: The translation of each.
     """
-    if not aligner.forward.frequencies.any():
+    if aligner.is_dictionary:
         return None
     unknown, is_swapped = [], False
     vocabularies = aligner.source, aligner.target

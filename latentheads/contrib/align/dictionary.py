@@ -14,6 +14,7 @@ from latentheads.contrib.align.lexicon import ALIKE
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
 from latentheads.corpora.text import iterate_lines
+from latentheads.files import atomic_write
 
 MAX_COUNT = 1e9
 """Largest count of a word pair, which single precision still adds to."""
@@ -23,7 +24,8 @@ def read_dictionary(path: str | Path) -> WordAligner:
     """Reads word pairs with counts, as an aligner that has seen no line, to be trained on.
 
     Args:
-        path: A file of lines ``source target count``; the count is 1 where it is left out.
+        path: A file of lines ``source target count``; the count is 1 where it is left out. With two
+            tabs in a line its words may have spaces.
 
     Raises:
         ValueError: The file cannot be read, or a line has another form.
@@ -37,7 +39,10 @@ def read_dictionary(path: str | Path) -> WordAligner:
 
 
 def _parse(line: str, where: str) -> tuple[str, str, float]:
-    words = line.lower().split()
+    lowered = line.lower()
+    words = [word.strip() for word in lowered.split("\t")]
+    if len(words) != 3 or "" in words:  # three with tabs may have spaces
+        words = lowered.split()
     try:
         source, target, count = words if len(words) == 3 else (*words, "1")
         value = float(count)
@@ -74,6 +79,15 @@ def make_dictionary(pairs: Iterable[tuple[str, str, float]]) -> WordAligner:
     vocabularies = Vocabulary(tuple(source)), Vocabulary(tuple(target))
     most = float(counts.max()) if len(counts) else 0.0
     return WordAligner(*vocabularies, ids, forward, backward, options, pseudocount=most)
+
+
+def write_dictionary(aligner: WordAligner, path: str | Path) -> None:
+    """Writes a line ``source target count`` for each word pair that was linked.
+
+    :func:`read_dictionary` reads the file. An older file stays until the new one is complete.
+    """
+    with atomic_write(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(format_dictionary(aligner))
 
 
 def format_dictionary(aligner: WordAligner) -> Iterator[str]:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from latentheads.contrib.heads.alignments import alignment_distributions, target
 from latentheads.contrib.heads.word_alignment import check_alignments, name_spaces
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.runs.generation import encode_pairs
+from latentheads.runs.loading import open_run
 from latentheads.runs.trained_model import TrainedModel
 
 Table = Float[ndarray, "source target"]
@@ -29,7 +31,10 @@ FIRST_LINES = 1000
 
 
 def align_by_networks(
-    source: Sequence[str], target: Sequence[str], forward: TrainedModel, backward: TrainedModel
+    source: Sequence[str],
+    target: Sequence[str],
+    forward: TrainedModel | str | Path,
+    backward: TrainedModel | str | Path,
 ) -> AlignedText:
     """Aligns the words of lines by the exact posteriors of two translation networks.
 
@@ -39,8 +44,8 @@ def align_by_networks(
     Args:
         source: Lines in one language.
         target: The translation of each.
-        forward: A model that translates the source.
-        backward: A model that translates the target.
+        forward: A model that translates the source, such as a run; or the folder of a run.
+        backward: One that translates the target.
 
     Raises:
         ValueError: A model has no alignments, both translate in one direction, or the texts differ
@@ -50,6 +55,10 @@ def align_by_networks(
         UserWarning: The texts fit the networks better if they are swapped.
     """
     source, target = list_lines(source, target)
+    forward, backward = (
+        model if isinstance(model, TrainedModel) else open_run(model)
+        for model in (forward, backward)
+    )
     check_directions(forward, backward)
     if _are_swapped(forward, source[:FIRST_LINES], target[:FIRST_LINES]):
         warnings.warn(

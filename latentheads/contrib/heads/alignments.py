@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -36,13 +35,12 @@ from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.enumeration import enumerate_alignments
 from latentheads.latents.alignments.marginals import head_marginals
 from latentheads.latents.handlers import WithSelection
-from latentheads.metrics.alignment import LinkCounts, Links, count_links
-from latentheads.metrics.resampling import (
-    RESAMPLES,
-    SEED,
-    Resamples,
-    estimate_systems,
-    resample_counts,
+from latentheads.metrics.alignment import (
+    LinkCounts,
+    Links,
+    count_by_sentence,
+    count_links,
+    score_interval,
 )
 from latentheads.model import HeadModel
 from latentheads.names import Block
@@ -233,13 +231,7 @@ class LinkScore:
 
     @cached_property
     def _interval(self) -> tuple[float, float]:
-        if len(self.by_sentence) < 2:
-            return math.nan, math.nan
-        counts = np.array([astuple(sentence) for sentence in self.by_sentence], dtype=float)
-        indices = Resamples(len(counts), RESAMPLES, SEED)
-        resampled = resample_counts(counts, lambda sums: LinkCounts(*sums).aer, indices)
-        (estimate,) = estimate_systems([resampled], "", 0.0, 1.0)
-        return estimate.low, estimate.high
+        return score_interval(self.by_sentence)
 
 
 class _LinkCollector:
@@ -280,8 +272,7 @@ class _LinkCollector:
 
     def _score(self, distribution: str, head: str) -> LinkScore:
         predicted, gold = (links[distribution, head] for links in (self._predicted, self._gold))
-        pairs = zip(predicted, gold, strict=True)
-        by_sentence = tuple(count_links([links], [right]) for links, right in pairs)
+        by_sentence = tuple(count_by_sentence(predicted, gold))
         return LinkScore(distribution, head, count_links(predicted, gold), by_sentence)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from latentheads.contrib.uncertainty.token_scores import score_tokens, translate
 from latentheads.corpora.part import Part
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import OnSkip
-from latentheads.errors import one_line_message
+from latentheads.errors import one_line_message, shown
+from latentheads.files import read_json, reading_file, write_json
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
@@ -54,7 +56,7 @@ class ConfidenceEstimator:
 
     Args:
         trained: The model with its guide and vocabularies.
-        valid: Validation sentences, for fitting the Platt scaling.
+        valid: Validation sentences, for fitting the Platt scaling; or a Platt scaling.
         decoding: Options of the beam search; with ``num_samples``, probabilities are averaged over
             as many samples of the heads.
         task: Index of the lines' task, if the model has tasks.
@@ -67,7 +69,7 @@ class ConfidenceEstimator:
     def __init__(
         self,
         trained: TrainedModel,
-        valid: Part,
+        valid: Part | PlattScaling,
         decoding: Decoding,
         task: int | None = None,
         seed: int = 0,
@@ -79,7 +81,8 @@ class ConfidenceEstimator:
             if decoding.num_samples
             else SingleModel(trained.model, trained.guide)
         )
-        self.platt_scaling = self._fit(valid, decoding)
+        self.decoding = decoding
+        self.platt_scaling = valid if isinstance(valid, PlattScaling) else self._fit(valid)
 
     @classmethod
     def of(
@@ -110,10 +113,58 @@ class ConfidenceEstimator:
             ) from error
         return cls(run, valid, decoding or run.settings.decode, task, seed)
 
-    def _fit(self, part: Part, decoding: Decoding) -> PlattScaling:
+    def save(self, path: str | Path) -> None:
+        """Writes the Platt scaling as JSON, with which run and options it was fitted for."""
+        write_json(Path(path), {**asdict(self.platt_scaling), "fitted": self._facts()})
+
+    @classmethod
+    def load(
+        cls,
+        run: Run | str | Path,
+        path: str | Path,
+        decoding: Decoding | None = None,
+        task: int | None = None,
+        seed: int = 0,
+    ) -> ConfidenceEstimator:
+        """The estimator of a run with the Platt scaling of a file; it needs no corpus.
+
+        Args:
+            run: The run, or its folder.
+            path: A file that :meth:`save` wrote.
+            decoding: As for :meth:`of`.
+            task: As for the class.
+            seed: The same.
+
+        Raises:
+            ValueError: The file cannot be read, or is of another run, task or decoding.
+        """
+        run = open_run(run)
+        with reading_file(Path(path)):
+            record = read_json(Path(path))
+            scaling = PlattScaling(float(record["slope"]), float(record["offset"]))
+            fitted = dict(record["fitted"])
+        estimator = cls(run, scaling, decoding or run.settings.decode, task, seed)
+        for name, value in estimator._facts().items():
+            if fitted.get(name) != value:
+                raise ValueError(
+                    f"{path} was fitted with {name} {shown(fitted.get(name))}, got {shown(value)}"
+                )
+        return estimator
+
+    def _facts(self) -> dict[str, Any]:
+        """What the Platt scaling is of; of a run also which weights."""
+        trained = self.trained
+        size = sum(p.numel() for p in trained.model.parameters())
+        facts: dict[str, Any] = {"parameters": size, "task": self.task, **asdict(self.decoding)}
+        if isinstance(trained, Run):
+            facts |= {"recipe": trained.settings.recipe, "seed": trained.settings.seed}
+            facts |= {"step": trained.step, "averaged": trained.averaged}
+        return facts
+
+    def _fit(self, part: Part) -> PlattScaling:
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)
         part = part.take(indices[:FITTED_SENTENCES])
-        tokens = translate_with_ensemble(self.ensemble, part, decoding, self.seed)
+        tokens = translate_with_ensemble(self.ensemble, part, self.decoding, self.seed)
         vocab_size = len(self.trained.target)
         output = Output.of(self.ensemble, part, vocab_size, tokens, self.seed)
         if not len(output.correct):

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from latentheads.metrics.alignment import LinkCounts, count_links, read_pharaoh, write_pharaoh
+from latentheads.metrics.alignment import (
+    LinkCounts,
+    count_links,
+    read_gold,
+    read_pharaoh,
+    score_interval,
+    write_pharaoh,
+)
+from tests.typechecking import unchecked
 
 
 def test_counts_of_a_corpus_are_those_made_by_hand() -> None:
@@ -53,6 +62,31 @@ def test_links_are_written_and_read() -> None:
     assert read_pharaoh(write_pharaoh(links)) == links
     assert write_pharaoh(()) == ""
     assert read_pharaoh("\n") == frozenset()
+
+
+def test_links_with_their_probabilities_are_read() -> None:
+    assert read_pharaoh("0-0:0.93 12-3:1.00 4-5") == {(0, 0), (12, 3), (4, 5)}
+    with pytest.raises(ValueError, match=re.escape("got '0-0:'")):
+        read_pharaoh("0-0:")
+
+
+def test_gold_links_are_sure_or_possible() -> None:
+    assert read_gold("0-0 1?2 3p4 5-6\n") == ({(0, 0), (5, 6)}, {(1, 2), (3, 4)})
+    assert read_gold("") == (frozenset(), frozenset())
+    with pytest.raises(ValueError, match="got '1q2'"):
+        read_gold("0-0 1q2")
+
+
+def test_the_interval_of_the_error_rate_is_over_sentences() -> None:
+    right, wrong = LinkCounts(2, 2, 2, 2), LinkCounts(2, 2, 0, 0)
+    coins = [right] * 50 + [wrong] * 50
+    expected = pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.01)
+    assert score_interval(coins) == expected
+    assert score_interval(coins, "precision") == expected
+    assert score_interval([*coins, LinkCounts(98, 0, 0, 0)], "precision") != expected
+    with pytest.raises(ValueError, match="score must be one of aer, precision, recall, f1"):
+        unchecked(score_interval)(coins, "error")
+    assert all(map(math.isnan, score_interval([right])))
 
 
 @pytest.mark.parametrize("word", ["0", "0-", "0-1-2", "a-1", "0:1", "-1-0"])

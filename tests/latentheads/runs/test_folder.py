@@ -124,7 +124,11 @@ def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
     same = f"data: {{folder: {tmp_path}/run/../link, cache: cache}}\nstart: {tmp_path}/run/..\n"
     folder(run, same)
     for other in (tmp_path, tmp_path / "nowhere", "grammar"):
-        with pytest.raises(ValueError, match=r"options \(data.folder /.*/text there, .* here\)"):
+        message = (
+            r"options \(data.folder /.*/text there, .* here\): .*; if it was only moved, correct "
+            r"data\.folder in .*/run/config\.yaml$"
+        )
+        with pytest.raises(ValueError, match=message):
             folder(run, f"data: {{folder: {other}}}\nstart: {tmp_path}\n")
     folder(tmp_path / "other", f"words: {tmp_path}/text\n").begin()
     with pytest.raises(ValueError, match=r"other options \(words /.*/text there, .* here\)"):

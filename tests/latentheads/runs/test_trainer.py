@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any, get_type_hints
 from unittest.mock import patch
 
 import numpy as np
+import pyro
 import pytest
 import torch
 import yaml
@@ -331,6 +333,16 @@ def test_no_process_fits_again_after_their_group_has_ended(
         first.fit()
 
 
+def test_results_name_what_computed_them(finished: Path) -> None:
+    versions = lh.load_run(finished).results.versions
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == torch.__version__
+    assert versions["pyro-ppl"] == pyro.__version__
+    assert versions["latentheads"] == lh.__version__
+    assert (versions["device"], versions["precision"]) == ("cpu", "fp32")
+    assert versions["threads"] == str(torch.get_num_threads())
+
+
 def test_a_type_checker_takes_results_for_there() -> None:
     """``trainer.fit().test`` and ``run.results.test`` are no errors to it."""
     for function in (lh.Trainer.fit, Run.__dict__["results"].func):
@@ -430,7 +442,7 @@ def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     run = lh.load_run(out)
     assert run.generate("the", max_new_tokens=4).startswith("the")
     assert len(run.generate("the", num_return_sequences=2, max_new_tokens=4)) == 2
-    with pytest.raises(ValueError, match="was trained on a corpus in memory: give corpus"):
+    with pytest.raises(ValueError, match=r"trained on a corpus in memory: give corpus= in Python$"):
         run.evaluate()
     given = lh.load_run(out, corpus=corpus)
     assert given.evaluate("test").elbo == pytest.approx(results.test.elbo, abs=1e-6)

@@ -18,7 +18,7 @@ import latentheads as lh
 from latentheads.contrib.align import spelling
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import AlignedText, TokenizedText, align
-from latentheads.contrib.align.dictionary import read_dictionary
+from latentheads.contrib.align.dictionary import read_dictionary, write_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.symmetrization import SYMMETRIZATIONS, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import join_tokens, tokenize_line
@@ -181,6 +181,28 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
         lexicon.write_text(f"house haus {count}\n", encoding="utf-8")
         with pytest.raises(ValueError, match=r"line 1: a count must be above 0, at most 1e\+09, "):
             read_dictionary(lexicon)
+
+
+def test_a_dictionary_is_written_and_read_with_words_that_have_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon"
+    trained = align([["New York", "is"]] * 3, [["Nueva York", "es"]] * 3).aligner
+    assert trained is not None
+    write_dictionary(trained, path)
+    again = read_dictionary(path)
+    assert set(again.source.words) == {"new york", "is"}
+    assert set(again.target.words) == {"nueva york", "es"}
+    path.write_text("house\tHaus\nthe\t\tdas\n a \t ein \t 2 \n", encoding="utf-8")
+    assert read_dictionary(path).source.words == ("house", "the", "a")
+
+
+def test_a_dictionary_begins_a_training_by_any_split(tmp_path: Path) -> None:
+    (path := tmp_path / "lexicon").write_text("a y 50\nb x 50\n", encoding="utf-8")
+    aligned = align(["a b."], ["x y."], start=read_dictionary(path), split="punctuation")
+    assert aligned.links == [[(0, 1), (1, 0)]]
+    assert aligned.aligner is not None
+    assert aligned.aligner.split == "punctuation"
+    with pytest.raises(ValueError, match=r"^the aligner was trained with split 'punctuation', "):
+        align(["a b"], ["x y"], start=aligned.aligner, split="spaces")
 
 
 def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligner: WordAligner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_networks_in_the_wrong_order_are_warned_of() -> None:
         align_by_networks(*lines[::-1], forward, backward)
 
 
-def test_networks_of_one_direction_are_refused() -> None:
+def test_networks_of_one_direction_are_refused(tmp_path: Path) -> None:
     forward, backward = (
         network(name, *pair, AlignmentOptions(1))
         for name, pair in (("f", ("de", "en")), ("b", ("en", "de")))
@@ -56,6 +57,8 @@ def test_networks_of_one_direction_are_refused() -> None:
         unchecked(align_by_networks)([["a"]], ["b"], forward, backward)
     with pytest.raises(ValueError, match=r"^f and f both translate from de to en: give a run of "):
         align_by_networks(["a b"], ["b"], forward, forward)
+    with pytest.raises(ValueError, match=r"nowhere is not a run folder"):
+        align_by_networks(["a b"], ["b"], forward, tmp_path / "nowhere")
 
 
 def test_copy_heads_are_refused() -> None:

@@ -110,6 +110,26 @@ def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) ->
         ConfidenceEstimator.of(lost, DECODING)
 
 
+def test_a_scaling_that_was_kept_needs_no_corpus(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "scaling.json"
+    fitted = ConfidenceEstimator.of(run, DECODING)
+    fitted.save(path)
+    lost = replace(run, user_corpus=None)
+    kept = ConfidenceEstimator.load(lost, path, DECODING)
+    assert kept.platt_scaling == fitted.platt_scaling
+    assert kept.estimate(SOURCES, TARGETS) == fitted.estimate(SOURCES, TARGETS)
+    for other, options, message in (
+        (lost, {"decoding": replace(DECODING, num_beams=3)}, "num_beams 1, got 3"),
+        (lost, {"decoding": DECODING, "task": 1}, "task None, got 1"),
+        (replace(lost, step=lost.step + 5), {"decoding": DECODING}, f"step {lost.step}, got "),
+    ):
+        with pytest.raises(ValueError, match=f"scaling.json was fitted with {message}"):
+            ConfidenceEstimator.load(other, path, **options)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=r"scaling\.json cannot be read: 'slope'"):
+        ConfidenceEstimator.load(lost, path)
+
+
 def test_doubtful_words_stand_in_brackets() -> None:
     assert bracket_doubtful_words("a b  c d", ConfidenceScores(0.5, [0.9, 0.2, 0.5])) == "a [b] c d"
     assert bracket_doubtful_words("a b", ConfidenceScores(0.5, [0.9, 0.2]), 0.95) == "[a] [b]"

@@ -241,7 +241,7 @@ def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
         return capsys.readouterr().err
 
     assert "has no gates: train it with --latents gates, or prune by gradient" in refusal("plain")
-    assert "has no gates in decoder-self" in refusal("gated", "--chains=decoder-self")
+    assert "has no gates in decoder-self" in refusal("gated", "--blocks=decoder-self")
     monkeypatch.setattr(
         HardConcrete, "mode", property(lambda distribution: torch.ones_like(distribution.logits))
     )
