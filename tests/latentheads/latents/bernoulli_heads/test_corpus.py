@@ -306,6 +306,7 @@ def test_the_smallest_set_loses_more_on_sentences_that_it_was_not_chosen_on() ->
     assert float((elsewhere > within).double().mean()) == pytest.approx(0.92, abs=0.06)
 
 
+@pytest.mark.parametrize("sentences", [0, 1])
 def test_one_sentence_or_none_has_no_interval(sentences: int) -> None:
     posterior = made_up(3).on(torch.arange(sentences))
     intervals = posterior.bootstrap(50)
