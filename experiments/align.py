@@ -22,6 +22,7 @@ from latentheads.console import bars_shown, print_message
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
 from latentheads.contrib.align.dictionary import read_dictionary, write_dictionary
+from latentheads.contrib.align.gold import describe_gold_scores, read_gold_file
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import (
@@ -43,7 +44,7 @@ from latentheads.experiments.cli.errors import (
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import atomic_write
-from latentheads.metrics.alignment import write_pharaoh
+from latentheads.metrics.alignment import Link, write_pharaoh
 from latentheads.options import Count
 from latentheads.training.progress import ProgressDisplay
 
@@ -65,7 +66,7 @@ GROUPS = {
     ),
     "text": ("split", "max_words", "sample", "workers"),
     "the aligner": ("keep", "aligner", "continue", "lexicon", "write_lexicon", "runs"),
-    "output": ("out", "probabilities", "scores", "quiet", "help"),
+    "output": ("out", "probabilities", "scores", "gold", "quiet", "help"),
 }
 SEPARATORS = ("|||", "\t")
 """What separates the source and the target of a line of one file."""
@@ -133,6 +134,12 @@ def make_parser() -> Parser:
         "probability], the probability that each word has no link (null_source, null_target), "
         "which is too high, and the log_probs of the target given the source and of the reverse, "
         "in nats; null where a line is not aligned: it is too long, or one side is empty",
+    )
+    parser.add_argument(
+        "--gold",
+        help="file of gold links of the first lines, as 0-0 and, possible ones, 0?0 or 0p0: AER, "
+        "precision, recall and F1 are printed on standard error, with 95 %% intervals over lines "
+        "(too narrow for fewer than 30). A line without gold links is not scored",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
@@ -292,7 +299,7 @@ def find_outputs(options: Options) -> dict[str, Path]:
     outputs = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
     named = {name: path for name, path in outputs.items() if path is not None}
     texts = (path for path in options.texts if path != STDIN)
-    inputs = (*texts, options.aligner, options.lexicon, *(options.runs or ()))
+    inputs = (*texts, options.aligner, options.lexicon, options.gold, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
     return {name: check_output_file(path, f"--{name}") for name, path in named.items()}
 
@@ -452,12 +459,26 @@ def _round(value: float) -> float | None:
 
 def format_links(posterior: LinkPosterior, options: Options) -> str:
     """The line of links of a sentence pair."""
-    threshold = THRESHOLD if options.threshold is None else options.threshold
-    links = sorted(select_links(posterior, options.symmetrize, threshold))
+    links = sorted(_links_of(posterior, options))
     if not options.probabilities:
         return f"{write_pharaoh(links)}\n"
     product = posterior.product
     return " ".join(f"{s}-{t}:{product[s, t]:.2f}" for s, t in links) + "\n"
+
+
+def _links_of(posterior: LinkPosterior, options: Options) -> frozenset[Link]:
+    threshold = THRESHOLD if options.threshold is None else options.threshold
+    return frozenset(select_links(posterior, options.symmetrize, threshold))
+
+
+def _linking(
+    posteriors: Iterable[LinkPosterior], most: int, options: Options, links: list[frozenset[Link]]
+) -> Iterator[LinkPosterior]:
+    """Hands posteriors on, and notes the links of the first lines."""
+    for posterior in posteriors:
+        if len(links) < most:
+            links.append(_links_of(posterior, options))
+        yield posterior
 
 
 class _Sink:
@@ -532,6 +553,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("align.py"):
         check_options(options)
         files = find_outputs(options)
+        gold = [] if options.gold is None else read_gold_file(options.gold)
         with bars_shown(not options.quiet):
             aligner, posteriors = align_texts(options, skipped)
         with ExitStack() as stack:  # what cannot be written stops nothing else
@@ -539,7 +561,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 stack.callback(save_aligner, aligner, files["keep"])
             if "write_lexicon" in files and aligner is not None:
                 stack.callback(write_dictionary, aligner, files["write_lexicon"])
-            write_results(posteriors, options, files)
+            links: list[frozenset[Link]] = []
+            write_results(_linking(posteriors, len(gold), options, links), options, files)
+        if gold:
+            print_message(f"align.py: {describe_gold_scores(links, gold)}", sys.stderr)
     return 0
 
 

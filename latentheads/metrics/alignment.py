@@ -25,6 +25,8 @@ import numpy as np
 from latentheads.checks import check_as_many, check_choice
 from latentheads.errors import shown
 
+ScoreOfLinks = Literal["aer", "precision", "recall", "f1"]
+
 Link = tuple[int, int]
 """The index of a source word, and that of a target word."""
 
@@ -114,7 +116,7 @@ def count_links(
 
 
 def score_interval(
-    by_sentence: Sequence[LinkCounts], score: Literal["aer", "precision", "recall", "f1"] = "aer"
+    by_sentence: Sequence[LinkCounts], score: ScoreOfLinks = "aer"
 ) -> tuple[float, float]:
     """The 95 % interval of a score of links, by bootstrap over sentences.
 
