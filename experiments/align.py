@@ -38,6 +38,7 @@ from latentheads.corpora.text import decode_line, iterate_lines
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,
+    print_result,
     streaming,
     warnings_as_notes,
 )
@@ -138,7 +139,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--gold",
         help="file of gold links of the first lines, as 0-0 and, possible ones, 0?0 or 0p0: AER, "
-        "precision, recall and F1 are printed on standard error, with 95 %% intervals over lines "
+        "precision, recall and F1 are printed, with 95 %% intervals over lines "
         "(too narrow for fewer than 30). A line without gold links is not scored",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -261,6 +262,8 @@ def check_options(options: Options) -> None:
         raise ValueError("--max_words has no effect with --runs: networks have limits of their own")
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
+    if options.gold is not None and options.out is None:
+        raise ValueError("--gold prints scores: name a file for the links by --out")
     if options.sample is not None and STDIN in options.texts:
         raise ValueError("--sample reads the text twice, which standard input cannot")
     _check_training(options)
@@ -564,7 +567,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             links: list[frozenset[Link]] = []
             write_results(_linking(posteriors, len(gold), options, links), options, files)
         if gold:
-            print_message(f"align.py: {describe_gold_scores(links, gold)}", sys.stderr)
+            print_result("align.py", describe_gold_scores(links, gold))
     return 0
 
 

@@ -46,7 +46,7 @@ SHOWN = {
     "docs/circuits.md": 5,
     "docs/comparing.md": 2,
     "docs/copy.md": 1,
-    "docs/first-hour.md": 3,
+    "docs/first-hour.md": 2,
     "docs/guides.md": 5,
     "docs/head-mask.md": 1,
     "docs/latents.md": 4,
