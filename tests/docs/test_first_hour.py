@@ -81,14 +81,14 @@ def test_every_command_runs_in_the_order_of_the_pages(
     """Later ones use the runs and the files of earlier ones."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    printed = []
+    printed: list[str] = []
     for language, text in chain.from_iterable(FENCE.findall(page.text) for page in BOTH):
         if language == "python":
             name = re.match(r"# (\w+\.py)\n", text)
             assert name is not None, text
             Path(name[1]).write_text(text.replace(*HELD_OUT), encoding="utf-8")
-        for line in text.replace("\\\n", " ").splitlines() if language == "bash" else ():
-            printed.append(execute(shlex.split(line, comments=True), monkeypatch))
+        lines = text.replace("\\\n", " ").splitlines() if language == "bash" else ()
+        printed += [execute(shlex.split(line, comments=True), monkeypatch) for line in lines]
     assert len(printed) > 15
     assert any(output.startswith("AER 0.") for output in printed)
     assert Path("runs", "report.html").is_file()
