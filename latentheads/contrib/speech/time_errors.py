@@ -1,7 +1,16 @@
-"""How far the times of words are from the truth, with intervals over sounds."""
+"""How far the times of words are from the truth, with intervals over sounds.
+
+Words of one sound are alike, so that a share of all words is known less well than by as many
+independent ones. Its interval is Wilson's with the effective number of words, that of independent
+words which would vary as much between sounds, and the quantile of Student's t (Dean and Pagano
+2015, https://doi.org/10.1093/jssam/smv024). In a simulation of 5 to 40 sounds with shares of 50 to
+97 per cent it holds the truth in 94 to 99 per cent of 2,000 cases; percentiles of resamples do in
+64 to 94 (``experiments/results/word-times``).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -9,19 +18,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from latentheads.checks import check_as_many, check_choice, check_not_empty
 from latentheads.contrib.speech.word_times import WordTime
 from latentheads.errors import naming
-from latentheads.metrics.resampling import Resamples, resample_counts
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
 """Seconds within which a boundary counts as right."""
-
-RESAMPLES = 2000
-
-MIN_SOUNDS = 10
-"""Fewest sounds of an interval: resamples of fewer differ too little."""
 
 
 @dataclass
@@ -70,7 +74,7 @@ class TimeErrors:
     def summary(self, level: float = 0.9) -> dict[str, Any]:
         """Shares in per cent, each with a 95 % interval over sounds; seconds of other figures.
 
-        Of fewer than ten sounds a share has no interval, which would be too narrow.
+        Of a single sound a share has no interval.
 
         Args:
             level: The nominal probability of the intervals of times, which names their coverage.
@@ -101,30 +105,41 @@ def join(errors: Sequence[TimeErrors]) -> TimeErrors:
 
 def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     """A share in per cent, and its interval."""
-    return _resample([(hit.sum(), len(hit)) for hit in hits])
-
-
-def _resample(counts: Sequence[tuple[int, int]]) -> list[float]:
-    """The ratio of two sums over sounds in per cent, and a 95 % interval if there are enough."""
-    if len(counts) < MIN_SOUNDS:
-        hits, number = np.array(counts, float).sum(0)
-        return [round(100 * float(hits / number), 1)]
-    indices = Resamples(len(counts), RESAMPLES, 0)
-    share, shares = resample_counts(
-        np.array(counts, float), lambda sums: sums[0] / sums[1], indices
-    )
-    return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
+    share, variance, quantile = _ratio([(hit.sum(), len(hit)) for hit in hits])
+    if math.isnan(quantile):
+        return _in_percent(share)
+    spread, total = share * (1 - share), sum(map(len, hits))
+    squared = quantile**2 / (min(spread / variance, total) if variance > 0 else total)
+    centre = (share + squared / 2) / (1 + squared)
+    width = math.sqrt(squared * spread + squared**2 / 4) / (1 + squared)
+    return _in_percent(share, centre - width, centre + width)
 
 
 def differences(errors: TimeErrors, others: TimeErrors) -> dict[str, list[float]]:
     """Shares near the truth less those of others in points, with 95 % intervals over sounds."""
     pairs = [*zip(errors.seconds, others.seconds, strict=True)]
-    return {
-        f"{round(1000 * limit)} ms": _resample(
-            [((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a)) for a, b in pairs]
-        )
-        for limit in LIMITS
-    }
+    both = {}
+    for limit in LIMITS:
+        hits = [((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a)) for a, b in pairs]
+        difference, variance, quantile = _ratio(hits)
+        width = quantile * math.sqrt(variance)
+        ends = () if math.isnan(quantile) else (difference - width, difference + width)
+        both[f"{round(1000 * limit)} ms"] = _in_percent(difference, *ends)
+    return both
+
+
+def _ratio(counts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
+    """A ratio of sums over sounds, its variance, and the quantile of Student's t; nan of one."""
+    hits, totals = np.array(counts, float).T
+    sounds, ratio = len(counts), float(hits.sum() / totals.sum())
+    if sounds < 2:
+        return ratio, math.nan, math.nan
+    variance = ((hits - ratio * totals) ** 2).sum() * sounds / (sounds - 1) / totals.sum() ** 2
+    return ratio, float(variance), float(stdtrit(sounds - 1, 0.975))
+
+
+def _in_percent(*values: float) -> list[float]:
+    return [round(100 * value, 1) for value in values]
 
 
 def word_time_errors(
@@ -138,7 +153,7 @@ def word_time_errors(
 
         times = time_words(whisper, processor, sounds, texts)
         errors = word_time_errors(times, {"talk": [0.31, 0.62, float("nan")]})
-        errors.summary()["within"]["50 ms"]  # per cent, with an interval of ten sounds or more
+        errors.summary()["within"]["50 ms"]  # per cent, and its interval
 
     Args:
         times: The words of each sound, as :func:`.time_words` returns them.
