@@ -70,7 +70,9 @@ class TimeErrors:
     def summary(self, level: float = 0.9) -> dict[str, Any]:
         """Shares in per cent, each with a 95 % interval over sounds; seconds of other figures.
 
-        Of fewer than ten sounds a share has no interval, which would be too narrow.
+        A share has no interval of fewer than ten sounds with known boundaries, or where all
+        resamples are equal, as at 100 per cent. Of fewer than 30 sounds intervals are too narrow,
+        of shares near 100 per cent the most.
 
         Args:
             level: The nominal probability of the intervals of times, which names their coverage.
@@ -106,14 +108,13 @@ def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
 
 def _resample(counts: Sequence[tuple[int, int]]) -> list[float]:
     """The ratio of two sums over sounds in per cent, and a 95 % interval if there are enough."""
-    if len(counts) < MIN_SOUNDS:
-        hits, number = np.array(counts, float).sum(0)
-        return [round(100 * float(hits / number), 1)]
-    indices = Resamples(len(counts), RESAMPLES, 0)
-    share, shares = resample_counts(
-        np.array(counts, float), lambda sums: sums[0] / sums[1], indices
-    )
-    return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
+    rows = np.array([count for count in counts if count[1]], float)  # sounds that are known
+    indices = Resamples(len(rows), RESAMPLES, 0)
+    share, shares = resample_counts(rows, lambda sums: sums[0] / sums[1], indices)
+    low, high = np.quantile(shares, (0.025, 0.975))
+    is_interval = len(rows) >= MIN_SOUNDS and low < high  # all resamples are equal: no interval
+    values = (share, low, high) if is_interval else (share,)
+    return [round(100 * float(value), 1) for value in values]
 
 
 def differences(errors: TimeErrors, others: TimeErrors) -> dict[str, list[float]]:
@@ -138,7 +139,7 @@ def word_time_errors(
 
         times = time_words(whisper, processor, sounds, texts)
         errors = word_time_errors(times, {"talk": [0.31, 0.62, float("nan")]})
-        errors.summary()["within"]["50 ms"]  # per cent, with an interval of ten sounds or more
+        errors.summary()["within"]["50 ms"]  # per cent; of ten sounds or more low and high, too
 
     Args:
         times: The words of each sound, as :func:`.time_words` returns them.

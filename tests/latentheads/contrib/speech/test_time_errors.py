@@ -37,6 +37,14 @@ def test_shares_have_an_interval_if_there_are_enough_sounds() -> None:
     assert low < share == 55.0 < high
 
 
+def test_an_interval_is_of_sounds_that_are_known_and_no_point() -> None:
+    errors = TimeErrors([np.array([0.0, 0.3])] * (MIN_SOUNDS - 1) + [np.zeros(0)] * 9)
+    assert errors.summary()["within"]["50 ms"] == [50.0]
+    errors.extend(TimeErrors([np.zeros(2)]))
+    assert np.isfinite(errors.summary()["within"]["50 ms"]).tolist() == [True] * 3
+    assert TimeErrors([np.zeros(2)] * MIN_SOUNDS).summary()["within"]["50 ms"] == [100.0]
+
+
 def test_errors_are_of_words_whose_times_are_known() -> None:
     errors = word_time_errors({"x": WORDS, "y": WORDS}, {"x": [0.15, 0.5], "y": [NAN, 0.3]})
     assert [seconds.round(3).tolist() for seconds in errors.seconds] == [[-0.05, -0.2], [0.0]]
