@@ -44,8 +44,8 @@ class TimeErrors:
         median: Sequence[float],
         interval: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
-        """Adds a sound; a boundary whose true time is nan is not known."""
-        true = np.array(truth)
+        """Adds a sound; a boundary whose true time is nan, or None, is not known."""
+        true = np.array(truth, float)
         is_known = np.isfinite(true)
         self.seconds.append((np.array(median) - true)[is_known])
         if interval is not None:
@@ -82,6 +82,7 @@ class TimeErrors:
             for limit in LIMITS
         }
         both: dict[str, Any] = {
+            "sounds": sum(len(seconds) > 0 for seconds in self.seconds),
             "boundaries": sum(map(len, self.seconds)),
             "within": within,
             "mean_error": round(float(np.abs(np.concatenate(self.seconds)).mean()), 4),
