@@ -138,8 +138,8 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--gold",
-        help="file of gold links of the first lines, as 0-0 and, possible ones, 0?0 or 0p0: AER, "
-        "precision, recall and F1 are printed, with 95 %% intervals over lines "
+        help="file of gold links of the first lines, counted from 0, as 0-0 and, possible ones, "
+        "0?0 or 0p0: AER, precision, recall and F1 are printed, with 95 %% intervals over lines "
         "(too narrow for fewer than 30). A line without gold links is not scored",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")

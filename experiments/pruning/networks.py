@@ -27,7 +27,7 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.compared import METRICS
 from latentheads.model import Decoder
-from latentheads.pruning import remove_heads
+from latentheads.pruning import all_heads, remove_heads
 from latentheads.runs.folder import (
     HEADS,
     PROCESSOR,
@@ -101,8 +101,8 @@ def write_run(kept: dict[str, list[int]], run: Run, corpus: Corpus, out: Path, b
     The bound is estimated with a single sample per sentence, since a curve has many networks.
 
     Args:
-        kept: The heads that remain in every block, as ``all_heads`` lists them; of a pruned run by
-            their indices in it.
+        kept: The heads that remain, as ``all_heads`` lists them; a block that is not named keeps
+            all. Of a pruned run by their indices in it.
         run: The run, whose weights stay; gates are folded into them before.
         corpus: Its corpus.
         out: The folder, in which there is no run yet.
@@ -110,6 +110,8 @@ def write_run(kept: dict[str, list[int]], run: Run, corpus: Corpus, out: Path, b
     """
     check_no_run(out, "out")
     model, guide = make_pruned(run, kept)
+    heads = all_heads(run.model) | kept
+    kept = {name: sorted({*indices}) for name, indices in heads.items()}
     network = Pruned(kept, sum(p.numel() for part in (model, guide) for p in part.parameters()))
     latents = [latent for latent in run.settings.latents if not latent.is_foldable]
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights

@@ -120,8 +120,8 @@ def score_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of a score of links, by bootstrap over sentences.
 
-    It is too narrow for fewer than 30 sentences. NaN of less than two sentences, without any error
-    or right link, and where a resample has no links.
+    It is too narrow for fewer than 30 sentences. NaN of less than two sentences, where all
+    resamples are equal, as without any error, and where one has no links.
 
     Args:
         by_sentence: The counts of each sentence pair, of :func:`count_by_sentence`.
@@ -137,6 +137,8 @@ def score_interval(
     resampled = resampling.resample_counts(
         counts, lambda sums: getattr(LinkCounts(*sums), score), indices
     )
+    if np.isclose(resampled[1], resampled[0]).all():  # no sentence differs, yet others may
+        return math.nan, math.nan
     (estimate,) = resampling.estimate_systems([resampled], "", 0.0, 1.0)
     return estimate.low, estimate.high
 

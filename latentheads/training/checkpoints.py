@@ -41,7 +41,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
     if (non_finite := _first_non_finite(packed)) is not None:
         raise FloatingPointError(f"{path} is not written: {non_finite} is not finite")
     facts_json = json.dumps(facts)
-    header = {"format": FORMAT, "facts": facts_json, "checksum": _checksum(packed, facts_json)}
+    header = {"format": FORMAT, "facts": facts_json, "checksum": checksum(packed, facts_json)}
     with atomic_write(path) as partial:
         try:
             save_file(packed, partial, header)
@@ -54,13 +54,14 @@ def _extract_os_error(reason: Exception) -> str:
     return match[1] if match else str(reason)
 
 
-def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+def checksum(tensors: Mapping[str, Tensor], facts: str = "") -> str:
     """The CRC-32 of facts and tensors: fast, and enough against accidents."""
-    checksum = zlib.crc32(facts.encode())
+    crc = zlib.crc32(facts.encode())
     for name, tensor in sorted(tensors.items()):
-        checksum = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), checksum)
-        checksum = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, checksum)
-    return f"{checksum:08x}"
+        crc = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), crc)
+        values = tensor.detach().cpu().reshape(-1)
+        crc = zlib.crc32(values.view(torch.uint8).numpy().data, crc)
+    return f"{crc:08x}"
 
 
 def _first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
@@ -100,7 +101,7 @@ def _check_header(
     facts_json = header.get("facts", "")
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is not a checkpoint of latentheads: it has no {FORMAT!r}")
-    if header.get("checksum") != _checksum(tensors, facts_json):
+    if header.get("checksum") != checksum(tensors, facts_json):
         raise ValueError(
             f"{path} is not a complete checkpoint: it has changed since it was written"
         )

@@ -193,9 +193,8 @@ class Engine:
                 # again for each step: a report or a callback may have set evaluation mode
                 self.model.train()
                 self.guide.train()
-                step_batches = next(steps)
-                with self.noise.active():  # what callbacks draw is not of this stream
-                    self._update(module, step_batches)
+                with self.noise.active():  # also batches of a function, but not callbacks
+                    self._update(module, next(steps))
                 for callback in callbacks:
                     callback.on_step_end(self.step)
                 last = self.step == training.steps

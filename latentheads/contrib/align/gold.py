@@ -21,7 +21,10 @@ GoldLinks = tuple[Links, Links]
 """The sure and the possible links of a line."""
 
 SCORES: dict[ScoreOfLinks, str] = {
-    **{"aer": "AER", "precision": "precision", "recall": "recall", "f1": "F1"}
+    "aer": "AER",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
 }
 """What scores are called."""
 

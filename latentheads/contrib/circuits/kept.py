@@ -83,10 +83,11 @@ def join_posteriors(posteriors: Iterable[P]) -> P:
 
     Args:
         posteriors: Posteriors of the same heads with the same options, such as of several machines.
-            Prompts that are in two of them count twice.
+            Prompts that are in two of them count twice. Nothing shows whether they are of one
+            network, or means of one intervention.
 
     Raises:
-        ValueError: They differ in more than their prompts. By :class:`.LogitDifference` they do,
+        ValueError: They differ in their heads or options. By :class:`.LogitDifference` they do,
             unless it has a ``spread``: that of the prompts of each is another.
     """
     listed = list(posteriors)

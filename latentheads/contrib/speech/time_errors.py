@@ -48,8 +48,8 @@ class TimeErrors:
         median: Sequence[float],
         interval: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
-        """Adds a sound; a boundary whose true time is nan is not known."""
-        true = np.array(truth)
+        """Adds a sound; a boundary whose true time is nan, or None, is not known."""
+        true = np.array(truth, float)
         is_known = np.isfinite(true)
         self.seconds.append((np.array(median) - true)[is_known])
         if interval is not None:
@@ -74,7 +74,7 @@ class TimeErrors:
     def summary(self, level: float = 0.9) -> dict[str, Any]:
         """Shares in per cent, each with a 95 % interval over sounds; seconds of other figures.
 
-        Of a single sound a share has no interval.
+        Of a single sound whose times are known a share has no interval.
 
         Args:
             level: The nominal probability of the intervals of times, which names their coverage.
@@ -84,6 +84,7 @@ class TimeErrors:
             for limit in LIMITS
         }
         both: dict[str, Any] = {
+            "sounds": sum(len(seconds) > 0 for seconds in self.seconds),
             "boundaries": sum(map(len, self.seconds)),
             "within": within,
             "mean_error": round(float(np.abs(np.concatenate(self.seconds)).mean()), 4),
@@ -122,16 +123,16 @@ def differences(errors: TimeErrors, others: TimeErrors) -> dict[str, list[float]
     for limit in LIMITS:
         hits = [((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a)) for a, b in pairs]
         difference, variance, quantile = _ratio(hits)
-        width = quantile * math.sqrt(variance)
-        ends = () if math.isnan(quantile) else (difference - width, difference + width)
+        width = quantile * math.sqrt(variance)  # nan of one sound; none if all have the same
+        ends = (difference - width, difference + width) if width > 0 else ()
         both[f"{round(1000 * limit)} ms"] = _in_percent(difference, *ends)
     return both
 
 
 def _ratio(counts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
-    """A ratio of sums over sounds, its variance, and the quantile of Student's t; nan of one."""
-    hits, totals = np.array(counts, float).T
-    sounds, ratio = len(counts), float(hits.sum() / totals.sum())
+    """A ratio of sums over known sounds, its variance, the quantile of Student's t; nan of one."""
+    hits, totals = np.array([count for count in counts if count[1]], float).T
+    sounds, ratio = len(hits), float(hits.sum() / totals.sum())
     if sounds < 2:
         return ratio, math.nan, math.nan
     variance = ((hits - ratio * totals) ** 2).sum() * sounds / (sounds - 1) / totals.sum() ** 2

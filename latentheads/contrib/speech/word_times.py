@@ -25,7 +25,8 @@ class WordTime:
         high: Upper end of it.
         end: When it ends: where the next one starts, or its part of the sound ends, unless ends
             were learned.
-        end_low: Lower end of the interval of its end; None unless ends were learned.
+        end_low: Lower end of the interval of its learned end; None unless ends were learned. Where
+            that is after the next start, ``end`` is this start, and may lie below the interval.
         end_high: Upper end of it.
     """
 

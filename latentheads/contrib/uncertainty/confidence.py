@@ -23,6 +23,7 @@ from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
+from latentheads.training import checkpoints
 
 FITTED_SENTENCES = 200
 """Validation sentences for fitting the Platt scaling."""
@@ -152,14 +153,14 @@ class ConfidenceEstimator:
         return estimator
 
     def _facts(self) -> dict[str, Any]:
-        """What the Platt scaling is of; of a run also which weights."""
+        """What the Platt scaling is of; of a run also what names its weights."""
         trained = self.trained
-        size = sum(p.numel() for p in trained.model.parameters())
-        facts: dict[str, Any] = {"parameters": size, "task": self.task, **asdict(self.decoding)}
+        facts: dict[str, Any] = {"task": self.task, **asdict(self.decoding)}
         if isinstance(trained, Run):
             facts |= {"recipe": trained.settings.recipe, "seed": trained.settings.seed}
             facts |= {"step": trained.step, "averaged": trained.averaged}
-        return facts
+        tensors = checkpoints.weights(model=trained.model, guide=trained.guide)
+        return {**facts, "weights": checkpoints.checksum(tensors)}
 
     def _fit(self, part: Part) -> PlattScaling:
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)

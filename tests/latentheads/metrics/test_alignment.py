@@ -87,6 +87,7 @@ def test_the_interval_of_the_error_rate_is_over_sentences() -> None:
     with pytest.raises(ValueError, match="score must be one of aer, precision, recall, f1"):
         unchecked(score_interval)(coins, "error")
     assert all(map(math.isnan, score_interval([right])))
+    assert all(map(math.isnan, score_interval([LinkCounts(2, 2, 1, 1)] * 50)))  # no point
 
 
 @pytest.mark.parametrize("word", ["0", "0-", "0-1-2", "a-1", "0:1", "-1-0"])

@@ -128,6 +128,24 @@ def test_what_a_callback_draws_changes_nothing_of_training(corpus: Corpus) -> No
     assert draws.drawn == expected
 
 
+def test_what_a_function_of_batches_draws_is_of_the_seed(corpus: Corpus) -> None:
+    batches = [*lh.data.batches(corpus.train, tokens=40, shuffle=False)]
+    histories = []
+    for outer in (3, 4):
+        model, guide = pair(corpus)
+        torch.manual_seed(outer)
+        fitted = lh.fit(
+            model,
+            guide,
+            lambda _: (batches[int(torch.randint(len(batches), ()))] for _ in range(4)),
+            batches,
+            **PLAN,
+        )
+        histories.append([record["objective"] for record in fitted.history])
+    assert len(batches) > 1
+    assert histories[0] == histories[1]
+
+
 def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
     corpus: Corpus, tmp_path: Path
 ) -> None:

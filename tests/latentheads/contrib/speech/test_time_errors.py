@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 from latentheads.contrib.speech import TimeErrors, word_time_errors
 from latentheads.contrib.speech.time_errors import differences
 from latentheads.contrib.speech.word_times import WordTime
+from tests.typechecking import unchecked
 
 NAN = float("nan")
 WORDS = [WordTime("a", 0.1, 0.0, 0.2, 0.3), WordTime("b", 0.3, 0.25, 0.4, 0.5, 0.45, 0.6)]
@@ -18,7 +19,7 @@ def test_shares_are_of_known_boundaries_and_bias_is_removed() -> None:
     errors = TimeErrors()
     errors.add([1.0, float("nan"), 2.0], [1.03, 5.0, 2.11], ([0.9, 4, 2.05], [1.1, 6, 2.2]))
     summary = errors.summary()
-    assert summary["boundaries"] == 2
+    assert (summary["sounds"], summary["boundaries"]) == (1, 2)
     assert [summary["within"][f"{ms} ms"][0] for ms in (20, 50, 100, 200)] == [0, 50, 50, 100]
     assert summary["coverage_of_90"][0] == 50
     assert errors.bias == pytest.approx(0.07)
@@ -61,10 +62,19 @@ def test_intervals_of_shares_and_differences_hold_the_truth() -> None:
     assert (held / cases > 0.92).all(), held
 
 
+def test_an_interval_is_of_sounds_that_are_known_and_no_point() -> None:
+    some = TimeErrors([np.array([0.0, 0.3]), np.zeros(2)] * 3)
+    more = TimeErrors([*some.seconds, *[np.zeros(0)] * 9])
+    assert more.summary()["within"] == some.summary()["within"]
+    assert differences(some, some)["50 ms"] == [0.0]
+
+
 def test_errors_are_of_words_whose_times_are_known() -> None:
     errors = word_time_errors({"x": WORDS, "y": WORDS}, {"x": [0.15, 0.5], "y": [NAN, 0.3]})
     assert [seconds.round(3).tolist() for seconds in errors.seconds] == [[-0.05, -0.2], [0.0]]
     assert errors.summary(level=0.8)["coverage_of_80"][0] == 66.7
+    of_json = unchecked(word_time_errors)({"x": WORDS, "y": WORDS}, {"x": [None, 0.5]})
+    assert of_json.seconds[0].round(3).tolist() == [-0.2]
     ends = word_time_errors({"x": WORDS[1:]}, {"x": [0.4]}, boundary="end")
     assert ends.summary()["coverage_of_90"] == [0.0]
     guessed = word_time_errors({"x": WORDS[:1]}, {"x": [0.4]}, boundary="end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from latentheads.data import Pairs
 from latentheads.decoding.options import Decoding
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
+from tests.tiny import jiggle
 
 CORPUS = small_corpus()
 DECODING = Decoding(max_new_tokens=4)
@@ -125,6 +127,10 @@ def test_a_scaling_that_was_kept_needs_no_corpus(run: Run, tmp_path: Path) -> No
     ):
         with pytest.raises(ValueError, match=f"scaling.json was fitted with {message}"):
             ConfidenceEstimator.load(other, path, **options)
+    model, guide = deepcopy((lost.model, lost.guide))
+    other = replace(lost, model=jiggle(model, 0.1), guide=guide)  # such as of another text
+    with pytest.raises(ValueError, match=r"scaling\.json was fitted with weights '.*', got '"):
+        ConfidenceEstimator.load(other, path, DECODING)
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"scaling\.json cannot be read: 'slope'"):
         ConfidenceEstimator.load(lost, path)
