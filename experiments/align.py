@@ -22,7 +22,12 @@ from latentheads.console import bars_shown, print_message
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
 from latentheads.contrib.align.dictionary import read_dictionary, write_dictionary
-from latentheads.contrib.align.gold import describe_gold_scores, read_gold_file
+from latentheads.contrib.align.gold import (
+    GoldLinks,
+    check_gold_links,
+    describe_gold_scores,
+    read_gold_file,
+)
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import (
@@ -35,6 +40,7 @@ from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
 from latentheads.corpora.text import decode_line, iterate_lines
+from latentheads.errors import naming
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,
@@ -474,6 +480,22 @@ def _links_of(posterior: LinkPosterior, options: Options) -> frozenset[Link]:
     return frozenset(select_links(posterior, options.symmetrize, threshold))
 
 
+def _read_gold(options: Options) -> list[GoldLinks]:
+    """The gold links, which have to be those of the words of the first lines."""
+    gold = read_gold_file(options.gold)
+    if STDIN in options.texts:
+        return gold
+    pairs = [*islice(iterate_pairs(options.texts), len(gold))]
+    if len(pairs) < len(gold):
+        lines = f"{len(gold):,} lines, the text {len(pairs):,}"
+        raise ValueError(f"--gold {options.gold} has {lines}")
+    if options.aligner is None and options.split != "characters":  # else links may be of letters
+        for number, (pair, links) in enumerate(zip(pairs, gold, strict=True), 1):
+            with naming(f"--gold {options.gold}, line {number}"):
+                check_gold_links(links, *(len(text.split()) for text in pair))
+    return gold
+
+
 def _linking(
     posteriors: Iterable[LinkPosterior], most: int, options: Options, links: list[frozenset[Link]]
 ) -> Iterator[LinkPosterior]:
@@ -556,7 +578,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("align.py"):
         check_options(options)
         files = find_outputs(options)
-        gold = [] if options.gold is None else read_gold_file(options.gold)
+        gold = [] if options.gold is None else _read_gold(options)
         with bars_shown(not options.quiet):
             aligner, posteriors = align_texts(options, skipped)
         with ExitStack() as stack:  # what cannot be written stops nothing else

@@ -259,8 +259,8 @@ def write(
     """Writes the curve and its figure into a folder."""
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
-    recorded = ("by", "blocks", "normalise", "sentences", "seed", "checkpoint")
-    facts = {name: getattr(options, name) for name in recorded}
+    pruning, evaluation = GROUPS["pruning"], ("sentences", "timed", "seed", "checkpoint")
+    facts = {name: getattr(options, name) for name in (*pruning, *evaluation)}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
     record["versions"] = package_versions()

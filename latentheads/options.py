@@ -88,7 +88,7 @@ OPTION_ALIASES = {
     **{"num_layers": "network.layers", "num_heads": "network.heads"},
     **{"output": "out", "output_dir": "out", "report_to": "trackers", "tensorboard": "trackers"},
     **{"prior": "logits.prior", "latent": "latents", "task": "data"},
-    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
+    **{"select": "selection.strategy", "alignment_heads": "alignments.heads", "chains": "blocks"},
 }
 """Names of options in other programs, and in earlier versions, and the option here."""
 

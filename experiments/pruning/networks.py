@@ -27,6 +27,7 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.compared import METRICS
 from latentheads.model import Decoder
+from latentheads.packages import package_versions
 from latentheads.pruning import all_heads, remove_heads
 from latentheads.runs.folder import (
     HEADS,
@@ -45,7 +46,7 @@ from latentheads.training.progress import ProgressDisplay
 
 COPIED_RESULTS = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
-    *("tokens_per_second", "decoding", "versions"),
+    *("tokens_per_second", "decoding"),
 )
 """Results of the run that are copied to those of a pruned network."""
 
@@ -150,11 +151,14 @@ def _original_indices(
 def _facts(network: Pruned, run: Run, by: str) -> dict[str, Any]:
     """The results of a network that need no evaluation."""
     run_results = read_json(run.path / "results.json")
+    computed = {"threads": str(torch.get_num_threads()), "device": run.model.device.type}
+    versions = run_results.get("versions", {}) | package_versions() | computed
     origin = {"run": str(run.path), "by": by, "heads": network.heads}
     results = Results(
         reported_step=run.step,
         averaged=run.averaged,
         parameters=network.parameters,
+        versions=versions,
         pruned=origin,
     )
     return results.to_json() | {

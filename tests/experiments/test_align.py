@@ -113,8 +113,10 @@ def test_links_are_scored_against_those_of_the_first_lines(
     assert done.stdout == f"{scores}, F1 0.706 [0.207, 1.000]; 3 lines\n"
     assert (tmp_path / "links").read_text().split("\n") == [*LINKS, ""]
     longer = write_lines(tmp_path / "longer", ["0-0"] * 16)
-    done = inside("align.py", *texts, *options, longer)
-    assert done.stdout == "not scored: 16 lines of gold links, 15 of text\n"
+    piped = "".join(f"{a}\t{b}\n" for a, b in zip(ENGLISH, GERMAN, strict=True))
+    done = inside("align.py", "-", *options, longer, text=piped)
+    assert_one_line(done, "align.py")
+    assert "16 lines have gold links, and 15 are aligned" in done.stderr
 
 
 def test_what_is_not_trained_on_is_aligned_as_new_lines(
@@ -393,6 +395,11 @@ def wait_for_training(given_path: Path) -> None:
         ("EN DE --gold EN", "--gold prints scores: name a file for the links by --out"),
         ("EN DE --out OUT --gold EN", "a link must be two indices with a dash between, as"),
         ("EN DE --out OUT --gold BLANK", "BLANK has no links"),
+        ("EN DE --out OUT --gold LONG", "--gold LONG has 16 lines, the text 15"),
+        (
+            "EN DE --out OUT --gold FROM1",
+            "--gold FROM1, line 2: link 1-2 is outside of 2 and 2 words, which count from 0",
+        ),
         ("EN DE --gold OUT --out OUT", "is read too"),
     ],
 )
@@ -408,6 +415,8 @@ def test_a_mistake_is_one_line(
     write_lines(tmp_path / "EMPTY", [])
     write_lines(tmp_path / "SHORT", GERMAN[:-1])
     write_lines(tmp_path / "BLANK", ["", " "])
+    write_lines(tmp_path / "LONG", ["0-0"] * 16)
+    write_lines(tmp_path / "FROM1", ["1-1", "1?2", ""])
     done = inside("align.py", "--quiet", *(paths.get(word, word) for word in words.split()))
     assert_one_line(done, "align.py")
     assert message in done.stderr

@@ -86,6 +86,7 @@ def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     record = json.loads((runs / "pruned" / "curve.json").read_text())
     assert record["checkpoint"] == "reported"
     assert record["versions"]["latentheads"] == lh.__version__
+    assert record["keep_heads"] == [7, 3, 0]
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
     reported = results_of(runs / "transformer")

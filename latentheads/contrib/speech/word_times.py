@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def to_json(words: Sequence[WordTime], duration: float) -> str:
 
 def to_csv(words: Sequence[WordTime], duration: float) -> str:
     """A table with the columns that JSON has, and their names in the first line."""
-    names = _columns(words[0]) if words else [field.name for field in fields(WordTime)]
+    names = _columns(words[0] if words else WordTime("", 0, 0, 0, 0))
     text = io.StringIO()
     writer = csv.DictWriter(text, [*names], lineterminator="\n")
     writer.writeheader()
