@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+from latentheads.contrib import kept
 from latentheads.contrib.align.aligner import Direction, WordAligner
 from latentheads.contrib.align.jumps import Jumps
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
 from latentheads.errors import shown
-from latentheads.training import checkpoints
 
 FORMAT = "word aligner 3"
 
@@ -41,7 +41,6 @@ def save_aligner(aligner: WordAligner, path: str | Path) -> None:
         tables = direction.counts, direction.null, direction.frequencies, direction.jumps.weights
         tensors |= {f"{name}.{key}": table for key, table in zip(TABLES, tables, strict=True)}
     facts = {
-        "kind": FORMAT,
         "source": aligner.source.words,
         "target": aligner.target.words,
         "options": vars(aligner.options),
@@ -49,7 +48,7 @@ def save_aligner(aligner: WordAligner, path: str | Path) -> None:
         "pseudocount": aligner.pseudocount,
         "alike": [getattr(aligner, name).alike for name in DIRECTIONS],
     }
-    checkpoints.save(Path(path), tensors, facts)
+    kept.save(path, FORMAT, tensors, facts)
 
 
 def load_aligner(path: str | Path) -> WordAligner:
@@ -58,14 +57,7 @@ def load_aligner(path: str | Path) -> WordAligner:
     Raises:
         ValueError: The file is missing, damaged, or no aligner.
     """
-    tensors, facts = checkpoints.load(Path(path))
-    if facts.get("kind") != FORMAT:
-        raise ValueError(f"{path} is not a word aligner of this version, which --keep writes")
-    try:
-        return _read_aligner(tensors, facts)
-    except (KeyError, TypeError, IndexError, RuntimeError, ValueError) as reason:
-        message = " ".join(str(reason).split())
-        raise ValueError(f"{path} is not a complete word aligner: {message}") from reason
+    return kept.load(path, FORMAT, "a word aligner", _read_aligner)
 
 
 def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAligner:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from latentheads.checks import check_instance, check_not_empty
+from latentheads.contrib import kept
 from latentheads.contrib.circuits.likelihoods import LogitDifference
 from latentheads.contrib.circuits.posterior import CircuitPosterior
 from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.names import Block
-from latentheads.training import checkpoints
 
 FORMAT = "posterior of heads 1"
 
@@ -53,8 +53,8 @@ def save_posterior(posterior: HeadPosterior, path: str | Path) -> None:
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     facts = {name: value for name, value in values.items() if name not in tensors}
     blocks = [asdict(block) for block in posterior.blocks]
-    facts |= {"kind": FORMAT, "class": type(posterior).__name__, "blocks": blocks}
-    checkpoints.save(Path(path), tensors, facts)
+    facts |= {"class": type(posterior).__name__, "blocks": blocks}
+    kept.save(path, FORMAT, tensors, facts)
 
 
 def load_posterior(path: str | Path) -> HeadPosterior:
@@ -63,19 +63,16 @@ def load_posterior(path: str | Path) -> HeadPosterior:
     Raises:
         ValueError: The file is missing, damaged, or of no posterior.
     """
-    tensors, facts = checkpoints.load(Path(path))
-    if facts.pop("kind", None) != FORMAT:
-        raise ValueError(f"{path} is not of a posterior over heads of this version")
-    try:
-        kind: Any = KINDS[facts.pop("class")]
-        facts["blocks"] = [Block(**block) for block in facts["blocks"]]
-        if "chosen" in facts:
-            facts["chosen"] = [(name, head) for name, head in facts["chosen"]]
-        posterior: HeadPosterior = kind(**facts, **tensors)
-        return posterior
-    except (KeyError, TypeError, ValueError) as reason:
-        message = " ".join(str(reason).split())
-        raise ValueError(f"{path} is not complete: {message}") from reason
+    return kept.load(path, FORMAT, "a posterior over heads", _read_posterior)
+
+
+def _read_posterior(tensors: dict[str, Tensor], facts: dict[str, Any]) -> HeadPosterior:
+    kind: Any = KINDS[facts.pop("class")]
+    facts["blocks"] = [Block(**block) for block in facts["blocks"]]
+    if "chosen" in facts:
+        facts["chosen"] = [(name, head) for name, head in facts["chosen"]]
+    posterior: HeadPosterior = kind(**facts, **tensors)
+    return posterior
 
 
 def join_posteriors(posteriors: Iterable[P]) -> P:

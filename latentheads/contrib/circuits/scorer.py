@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import check_instance, check_not_empty
 from latentheads.console import show_progress
+from latentheads.contrib import kept
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
@@ -24,7 +25,6 @@ from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
-from latentheads.training import checkpoints
 
 TOKENS = 4096
 """Tokens of a pass, by default."""
@@ -155,7 +155,7 @@ class SubsetScorer:
             "gates": torch.tensor([*self._rows]),
             "scores": torch.stack([*self._rows.values()]),
         }
-        checkpoints.save(Path(path), tensors, self._facts)
+        kept.save(path, FORMAT, tensors, self._facts)
 
     def load_scores(self, path: str | Path) -> None:
         """Reads scores that a scorer of the same network, prompts and heads wrote.
@@ -165,9 +165,7 @@ class SubsetScorer:
         Raises:
             ValueError: The file is missing, damaged, or of other scores.
         """
-        tensors, facts = checkpoints.load(Path(path))
-        if facts.get("kind") != FORMAT:
-            raise ValueError(f"{path} is not of scores of subsets of this version")
+        tensors, facts = kept.load(path, FORMAT, "scores of subsets", lambda *parts: parts)
         for name, own in self._facts.items():
             if facts[name] != own:
                 raise ValueError(f"{path} has {name} {shown(facts[name])}, not {shown(own)}")
@@ -185,7 +183,7 @@ class SubsetScorer:
         """What scores of a file are of."""
         heads = [list(head) for head in self.heads]  # as JSON has them
         names = {"intervention": self.intervention.name, "likelihood": self.likelihood.name}
-        return {"kind": FORMAT, "heads": heads, "number of prompts": len(self.prompts), **names}
+        return {"heads": heads, "number of prompts": len(self.prompts), **names}
 
     def _score(self, subsets: Sequence[tuple[bool, ...]]) -> Float[Tensor, "subset prompt"]:
         log_probs = self.log_probs(torch.tensor(subsets, dtype=torch.float32))

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from latentheads.checks import check_instance
+from latentheads.contrib import kept
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundaries.chain import BoundaryChain
 from latentheads.contrib.heads.boundaries.model import BoundaryModel
 from latentheads.contrib.heads.boundaries.profiles import Profiles
-from latentheads.training import checkpoints
 
 FORMAT = "alignment heads 1"
 
@@ -52,8 +52,7 @@ def save_alignment_heads(heads: AlignmentHeads, path: str | Path) -> None:
     least = torch.finfo(model.chain.jumps.dtype).min
     tensors |= {name: tensors[name].clamp(min=least) for name in ("chain.jumps", "chain.base")}
     numbers = {name: v for name, v in values.items() if isinstance(v, int | float | None)}
-    facts = {**numbers, "kind": FORMAT, "heads": list(heads.heads)}
-    checkpoints.save(Path(path), tensors, facts)
+    kept.save(path, FORMAT, tensors, {**numbers, "heads": list(heads.heads)})
 
 
 def load_alignment_heads(path: str | Path) -> AlignmentHeads:
@@ -62,14 +61,9 @@ def load_alignment_heads(path: str | Path) -> AlignmentHeads:
     Raises:
         ValueError: The file is missing, damaged, or not of alignment heads.
     """
-    tensors, facts = checkpoints.load(Path(path))
-    if facts.get("kind") != FORMAT:
-        raise ValueError(f"{path} is not of alignment heads of this version")
-    try:
-        return _read_heads({**facts, **tensors})
-    except (KeyError, TypeError, ValueError) as reason:
-        message = " ".join(str(reason).split())
-        raise ValueError(f"{path} is not complete: {message}") from reason
+    return kept.load(
+        path, FORMAT, "alignment heads", lambda tensors, facts: _read_heads(facts | tensors)
+    )
 
 
 def _read_heads(values: Mapping[str, Any]) -> AlignmentHeads:

@@ -220,8 +220,8 @@ def test_an_aligner_without_finite_probabilities_aligns_nothing(aligner: WordAli
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "other"}, "is not a word aligner of this version"),
-        ({"alike": [0.1]}, "is not a complete word aligner"),
+        ({"kind": "other"}, "is not of a word aligner of this version"),
+        ({"alike": [0.1]}, "is not complete: "),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],
