@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from latentheads.checks import check_as_many, check_choice, check_not_empty
 from latentheads.contrib.speech.word_times import WordTime
@@ -131,6 +130,8 @@ def differences(errors: TimeErrors, others: TimeErrors) -> dict[str, list[float]
 
 def _ratio(counts: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
     """A ratio of sums over known sounds, its variance, the quantile of Student's t; nan of one."""
+    from scipy.special import stdtrit  # slow to import
+
     hits, totals = np.array([count for count in counts if count[1]], float).T
     sounds, ratio = len(hits), float(hits.sum() / totals.sum())
     if sounds < 2:
