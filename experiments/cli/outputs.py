@@ -49,9 +49,14 @@ def _write_byte(folder: Path) -> None:
 
 
 def _check_named(option: str, name: str) -> None:
-    """Checks that an output is not ``-``, standard output of other tools; ``./-`` is a file."""
+    """Checks that an output is not ``-``, standard output of other tools; ``./-`` is a file.
+
+    Nor is it one that would be taken for compressed when it is read.
+    """
     if name in ("", "-"):
         raise ValueError(f"{option}: cannot write {name or repr(name)}: name a file")
+    if name.endswith(".gz"):
+        raise ValueError(f"{option}: cannot write {name}: name a file without .gz, it is text")
 
 
 def check_distinct_files(

@@ -41,6 +41,11 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
             pass
 
 
+def test_no_text_is_called_as_what_is_compressed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"links\.gz: name a file without \.gz, it is text$"):
+        check_output_file(tmp_path / "links.gz")
+
+
 def test_no_file_is_called_as_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
