@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple, dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def score_interval(
     """
     from latentheads.metrics import resampling  # slow to import
 
-    check_choice("score", score, ("aer", "precision", "recall", "f1"))
+    check_choice("score", score, get_args(ScoreOfLinks))
     if len(by_sentence) < 2:
         return math.nan, math.nan
     counts = np.array([astuple(sentence) for sentence in by_sentence], dtype=float)

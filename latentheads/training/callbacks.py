@@ -12,7 +12,7 @@ class Callback:
     """Methods that training calls; a subclass overrides those that it needs, all do nothing here.
 
     With several processes each has its own callbacks, and only the first process evaluates. Random
-    numbers that a callback draws are the caller's: training has a stream of its own.
+    numbers that a callback samples are the caller's: training has a stream of its own.
 
     Attributes:
         quiet: Print nothing.

@@ -5,8 +5,8 @@ is needed is decided by the others: it is in the subset with the largest mean lo
 the penalty of its heads there. The temperature is that with the largest mean log-probability of
 these decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599).
 Frequencies are to be checked on prompts that had no part in it. Of the posterior of
-:func:`latentheads.head_posterior` sentences stand in the place of prompts. Of prompts that share a
-text one half knows what the other decides: the temperature is then too low.
+:func:`latentheads.head_posterior` sentences stand in the place of prompts. Halves of
+prompts that share a text are not independent: the temperature is then too low.
 """
 
 from __future__ import annotations

@@ -104,14 +104,15 @@ def join(errors: Sequence[TimeErrors]) -> TimeErrors:
 
 
 def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
-    """A share in per cent, and its interval."""
+    """A share in per cent, and Wilson's interval with the effective number of words."""
     share, variance, quantile = _ratio([(hit.sum(), len(hit)) for hit in hits])
     if math.isnan(quantile):
         return _in_percent(share)
-    spread, total = share * (1 - share), sum(map(len, hits))
-    squared = quantile**2 / (min(spread / variance, total) if variance > 0 else total)
-    centre = (share + squared / 2) / (1 + squared)
-    width = math.sqrt(squared * spread + squared**2 / 4) / (1 + squared)
+    of_word, words = share * (1 - share), sum(map(len, hits))
+    effective = min(of_word / variance, words) if variance > 0 else words
+    scale = quantile**2 / effective
+    centre = (share + scale / 2) / (1 + scale)
+    width = math.sqrt(scale * of_word + scale**2 / 4) / (1 + scale)
     return _in_percent(share, centre - width, centre + width)
 
 

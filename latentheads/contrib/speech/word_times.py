@@ -56,7 +56,7 @@ def to_word_times(
     ends = times["ends"].median.numpy() if "ends" in times else np.append(start[1:], duration)
     ends = np.clip(ends, start, np.append(start[1:], duration))
     learned = [times[kind] for kind in ("starts", "ends") if kind in times]
-    bounds = [bound.clamp(0, duration) for of in learned for bound in (of.low, of.high)]
+    bounds = [end.clamp(0, duration) for kind in learned for end in (kind.low, kind.high)]
     columns = (start, *bounds[:2], ends, *bounds[2:])
     rows = np.round(np.stack([np.asarray(column) for column in columns], 1) + offset, 3).tolist()
     return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]

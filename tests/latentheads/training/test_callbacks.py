@@ -95,29 +95,29 @@ def test_a_record_has_the_rate_and_the_norm_of_the_gradient(corpus: Corpus) -> N
     assert all(record["gradient_norm"] > 0 for record in log.records)
 
 
-class Draws(Callback):
-    """Draws random numbers after each step and evaluation, and notes those of steps."""
+class RandomNumbers(Callback):
+    """Samples random numbers after each step and evaluation, and notes those of steps."""
 
     def __init__(self) -> None:
-        self.drawn: list[float] = []
+        self.sampled: list[float] = []
 
     def on_step_end(self, step: int) -> None:
-        self.drawn.append(float(torch.rand(())))
+        self.sampled.append(float(torch.rand(())))
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
         torch.rand(7)
 
 
-def test_what_a_callback_draws_changes_nothing_of_training(corpus: Corpus) -> None:
-    draws = Draws()
+def test_what_a_callback_samples_changes_nothing_of_training(corpus: Corpus) -> None:
+    callback = RandomNumbers()
     fitted = []
-    for callbacks in ([], [draws]):
+    for callbacks in ([], [callback]):
         model, _ = pair(corpus, [lh.latents.LogitsOptions()])  # with noise in each step
         torch.manual_seed(3)
         guide = lh.guides.MeanField(model)
         fitted.append(lh.fit(model, guide, corpus.train, callbacks=callbacks, **PLAN))
-    silent, drawn = ([record["objective"] for record in fit.history] for fit in fitted)
-    assert silent == drawn
+    without, with_callback = ([record["objective"] for record in fit.history] for fit in fitted)
+    assert without == with_callback
     # the numbers go on where they stood outside of training
     torch.manual_seed(3)
     lh.guides.MeanField(model)
@@ -125,10 +125,10 @@ def test_what_a_callback_draws_changes_nothing_of_training(corpus: Corpus) -> No
     for _ in range(4):
         expected.append(float(torch.rand(())))
         torch.rand(7)
-    assert draws.drawn == expected
+    assert callback.sampled == expected
 
 
-def test_what_a_function_of_batches_draws_is_of_the_seed(corpus: Corpus) -> None:
+def test_what_a_function_of_batches_samples_is_of_the_seed(corpus: Corpus) -> None:
     batches = [*lh.data.batches(corpus.train, tokens=40, shuffle=False)]
     histories = []
     for outer in (3, 4):

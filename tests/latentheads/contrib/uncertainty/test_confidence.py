@@ -106,34 +106,40 @@ def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be as many as sentences, 3, got 1"):
         ConfidenceEstimator.of(run, DECODING).estimate(SOURCES, TARGETS[:1])
-    lost = replace(run, user_corpus=None)
-    lost.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
+    without_corpus = replace(run, user_corpus=None)
+    without_corpus.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
-        ConfidenceEstimator.of(lost, DECODING)
+        ConfidenceEstimator.of(without_corpus, DECODING)
 
 
 def test_a_scaling_that_was_kept_needs_no_corpus(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "scaling.json"
     fitted = ConfidenceEstimator.of(run, DECODING)
     fitted.save(path)
-    lost = replace(run, user_corpus=None)
-    kept = ConfidenceEstimator.load(lost, path, DECODING)
+    without_corpus = replace(run, user_corpus=None)
+    kept = ConfidenceEstimator.load(without_corpus, path, DECODING)
     assert kept.platt_scaling == fitted.platt_scaling
     assert kept.estimate(SOURCES, TARGETS) == fitted.estimate(SOURCES, TARGETS)
     for other, options, message in (
-        (lost, {"decoding": replace(DECODING, num_beams=3)}, "num_beams 1, got 3"),
-        (lost, {"decoding": DECODING, "task": 1}, "task None, got 1"),
-        (replace(lost, step=lost.step + 5), {"decoding": DECODING}, f"step {lost.step}, got "),
+        (without_corpus, {"decoding": replace(DECODING, num_beams=3)}, "num_beams 1, got 3"),
+        (without_corpus, {"decoding": DECODING, "task": 1}, "task None, got 1"),
+        (
+            replace(without_corpus, step=without_corpus.step + 5),
+            {"decoding": DECODING},
+            f"step {without_corpus.step}, got ",
+        ),
     ):
         with pytest.raises(ValueError, match=f"scaling.json was fitted with {message}"):
             ConfidenceEstimator.load(other, path, **options)
-    model, guide = deepcopy((lost.model, lost.guide))
-    other = replace(lost, model=jiggle(model, 0.1), guide=guide)  # such as of another text
+    model, guide = deepcopy((without_corpus.model, without_corpus.guide))
+    other = replace(
+        without_corpus, model=jiggle(model, 0.1), guide=guide
+    )  # such as of another text
     with pytest.raises(ValueError, match=r"scaling\.json was fitted with weights '.*', got '"):
         ConfidenceEstimator.load(other, path, DECODING)
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"scaling\.json cannot be read: 'slope'"):
-        ConfidenceEstimator.load(lost, path)
+        ConfidenceEstimator.load(without_corpus, path)
 
 
 def test_doubtful_words_stand_in_brackets() -> None:
